@@ -1,0 +1,71 @@
+"""What a session is configured to do, free of any protocol's spelling."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from .timeline import Ticks, from_ms
+
+TurnKind = Literal["server_vad", "semantic_vad"]
+Modality = Literal["audio", "text"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnConfig:
+    """Turn taking. Durations in ms, because that is what people set; probabilities in 0..1."""
+
+    kind: TurnKind = "server_vad"
+    threshold: float = 0.5
+    """Speech probability from which a window counts as speech (silence: 0.15 below)."""
+    prefix_padding_ms: int = 300
+    silence_ms: int = 500
+    """`server_vad`: silence that ends a turn. `semantic_vad`: the shortest silence after which a turn may end."""
+    max_silence_ms: int = 4000
+    """`semantic_vad`: silence that ends a turn that still sounds unfinished."""
+    end_of_turn_threshold: float = 0.5
+    """`semantic_vad`: end-of-turn probability from which the turn is taken as finished."""
+    commit_ms: int = 200
+    """Speech over the agent that is an interruption by duration alone (`server_vad`)."""
+    semantic_commit_ms: int = 640
+    """The same for `semantic_vad`, unless the words heard so far are only a backchannel."""
+    resume_ms: int = 160
+    """Silence after a hold that lets the agent go on."""
+    create_response: bool = True
+    interrupt_response: bool = True
+    idle_timeout_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tool:
+    """A function that the model may call; `parameters` is its JSON schema as JSON text."""
+
+    name: str
+    description: str = ""
+    parameters: str = "{}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionConfig:
+    """Everything a conversation needs to know about itself; replaced as a whole by `ConfigUpdate`."""
+
+    instructions: str = ""
+    modality: Modality = "audio"
+    voice: str = "default"
+    speed: float = 1.0
+    turns: TurnConfig | None = field(default_factory=TurnConfig)
+    """None: push to talk; the client commits its input and asks for responses itself."""
+    transcribe_input: bool = False
+    """Whether the client is told what the user said (an engine that reads text gets it either way)."""
+    language: str = "en"
+    tools: tuple[Tool, ...] = ()
+    tool_choice: str = "auto"
+    """"auto", "none", "required", or the name of one tool."""
+    max_output_tokens: int | None = None
+    temperature: float = 0.8
+    lead: Ticks = from_ms(200)
+    """How far admission to the carrier may run ahead of playback."""
+    frame: Ticks = from_ms(20)
+    """Size of one admitted output frame."""
+    credit: Ticks = from_ms(5000)
+    """How far generation may run ahead of admission."""

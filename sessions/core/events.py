@@ -1,0 +1,338 @@
+"""Events: everything that can happen to a session. Plain data, recorded as they are.
+
+An event never carries samples; audio appears as spans of a track. `now` is an argument of `Session.handle`, not a
+field. Input spans are ticks of the input track; content spans are ticks within one response's audio.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from .config import SessionConfig
+from .fence import Fence
+from .timeline import Ticks, Word
+
+# --- carrier -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class AudioArrived:
+    """User audio [start, end) of the input track. `concealed`: nothing real arrived, silence was put in its place."""
+
+    start: Ticks
+    end: Ticks
+    concealed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CarrierAttached:
+    """A carrier took the session's media. `acknowledged`: it will report playback, so the model is only a fallback."""
+
+    acknowledged: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CarrierLost:
+    """The carrier is gone; what it had not reported as played is unknown. A detach starts a new epoch."""
+
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CarrierBlocked:
+    """The peer does not read; admission stops until `CarrierReady`. `unsent`: bytes handed over but not yet taken."""
+
+    unsent: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CarrierReady:
+    """The peer reads again."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlaybackReported:
+    """The client says that it has played `response` up to content position `position` at `now`."""
+
+    response: str
+    position: Ticks
+
+
+# --- perception ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechProbability:
+    """Probability of speech in [start, end) of the input track (VAD)."""
+
+    start: Ticks
+    end: Ticks
+    probability: float
+
+
+@dataclass(frozen=True, slots=True)
+class EndOfTurnProbability:
+    """Probability that the user's turn is complete at input position `at`; answers `AssessTurn(request)`."""
+
+    request: int
+    at: Ticks
+    probability: float
+
+
+@dataclass(frozen=True, slots=True)
+class Transcript:
+    """What was said in [start, end); answers `Transcribe(request)`. `words` may be empty where times are unknown."""
+
+    request: int
+    start: Ticks
+    end: Ticks
+    text: str
+    words: tuple[Word, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PerceptionFailed:
+    """A request to perception could not be answered."""
+
+    request: int
+    code: str
+    message: str
+
+
+# --- engine --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class EngineAudio:
+    """Audio of `response`, content [start, end); contiguous with what came before it."""
+
+    fence: Fence
+    response: str
+    start: Ticks
+    end: Ticks
+
+
+@dataclass(frozen=True, slots=True)
+class EngineWords:
+    """Words spoken in the audio of `response`, with content positions; sent before or with that audio."""
+
+    fence: Fence
+    response: str
+    words: tuple[Word, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineText:
+    """Text of a response that is not spoken (text modality)."""
+
+    fence: Fence
+    response: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class EngineToolCall:
+    """The model calls a tool; `arguments` is JSON text."""
+
+    fence: Fence
+    response: str
+    call: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStage:
+    """A stage of the response was reached (for example "first_token", "first_clause"); for figures only."""
+
+    fence: Fence
+    response: str
+    stage: str
+
+
+@dataclass(frozen=True, slots=True)
+class EngineDone:
+    """The engine has made everything of `response` that it will make."""
+
+    fence: Fence
+    response: str
+    reason: Literal["completed", "max_output_tokens", "content_filter"] = "completed"
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFailed:
+    """The engine could not go on with `response`, or (empty `response`) with the session."""
+
+    fence: Fence
+    response: str
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class DuplexFrame:
+    """One frame of an engine that owns its turns, at [start, end) of its own output track.
+
+    The track runs on the input clock: frame n answers the n-th hop of user audio. `speaking` is the engine's own
+    statement that the frame is speech and not silence; `text` is what its inner text stream said in this frame.
+    """
+
+    fence: Fence
+    start: Ticks
+    end: Ticks
+    speaking: bool
+    text: str = ""
+
+
+# --- client commands (each may carry the client's own id, echoed in an error) ----------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigUpdate:
+    config: SessionConfig
+    command: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InputCommit:
+    command: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InputClear:
+    command: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ItemCreate:
+    """Insert an item. `previous`: id to insert after, "root" for the front, None for the end."""
+
+    role: Literal["user", "assistant", "system"]
+    kind: Literal["message", "function_call", "function_call_output"] = "message"
+    id: str | None = None
+    text: str = ""
+    call: str = ""
+    name: str = ""
+    audio: AudioArrived | None = None
+    """Input-track span of audio that came inside the item; its transcript is asked for."""
+    previous: str | None = None
+    command: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ItemTruncate:
+    """The client says that it played `item` only up to `position` (content ticks)."""
+
+    item: str
+    position: Ticks
+    content_index: int = 0
+    command: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ItemDelete:
+    item: str
+    command: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ItemRetrieve:
+    item: str
+    command: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseCreate:
+    """Ask for a response now. None fields: as the session is configured."""
+
+    instructions: str | None = None
+    modality: Literal["audio", "text"] | None = None
+    tool_choice: str | None = None
+    max_output_tokens: int | None = None
+    metadata: tuple[tuple[str, str], ...] = ()
+    command: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseCancel:
+    response: str | None = None
+    command: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OutputClear:
+    """Stop what is playing and forget what waits (WebRTC's `output_audio_buffer.clear`)."""
+
+    command: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CommandRejected:
+    """A client message that never became a command; counted and answered with a typed error."""
+
+    code: str
+    message: str
+    param: str | None = None
+    command: str | None = None
+
+
+# --- the session itself ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TimerDue:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class OwnershipLost:
+    """Another incarnation owns the session; nothing more may be said by this one."""
+
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    reason: str = "closed"
+
+
+Event: TypeAlias = (
+    AudioArrived
+    | CarrierAttached
+    | CarrierLost
+    | CarrierBlocked
+    | CarrierReady
+    | PlaybackReported
+    | SpeechProbability
+    | EndOfTurnProbability
+    | Transcript
+    | PerceptionFailed
+    | EngineAudio
+    | EngineWords
+    | EngineText
+    | EngineToolCall
+    | EngineStage
+    | EngineDone
+    | EngineFailed
+    | DuplexFrame
+    | ConfigUpdate
+    | InputCommit
+    | InputClear
+    | ItemCreate
+    | ItemTruncate
+    | ItemDelete
+    | ItemRetrieve
+    | ResponseCreate
+    | ResponseCancel
+    | OutputClear
+    | CommandRejected
+    | TimerDue
+    | OwnershipLost
+    | Close
+)
+
+ENGINE_EVENTS = (EngineAudio, EngineWords, EngineText, EngineToolCall, EngineStage, EngineDone, EngineFailed)
+"""Events that belong to one response and are fenced by its epoch."""

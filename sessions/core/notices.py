@@ -1,0 +1,298 @@
+"""Notices: what a client may be told, free of any protocol's spelling. A dialect turns one into messages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from .config import SessionConfig
+from .timeline import Ticks
+
+ItemStatus = Literal["in_progress", "completed", "incomplete"]
+ResponseStatus = Literal["in_progress", "completed", "cancelled", "incomplete", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class ItemView:
+    """An item of the conversation as a client sees it.
+
+    `spoken`: the content is audio and `text` its transcript. `text` of an agent's item is what it said, or, once it
+    was interrupted, what was heard of it. `heard` is the frozen playback position of an interrupted item.
+    """
+
+    id: str
+    role: Literal["user", "assistant", "system"]
+    kind: Literal["message", "function_call", "function_call_output"]
+    status: ItemStatus
+    text: str = ""
+    spoken: bool = False
+    call: str = ""
+    name: str = ""
+    heard: Ticks | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseView:
+    """A response as a client sees it. `detail` is the reason of a cancel or an incomplete end, or a failure's code."""
+
+    id: str
+    status: ResponseStatus
+    modality: Literal["audio", "text"]
+    items: tuple[ItemView, ...] = ()
+    detail: str = ""
+    message: str = ""
+    metadata: tuple[tuple[str, str], ...] = ()
+    max_output_tokens: int | None = None
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+
+# --- session and input -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SessionConfigured:
+    """The configuration in force, after a `ConfigUpdate` was accepted."""
+
+    config: SessionConfig
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechStarted:
+    """The user's speech, which will become `item`, began at input position `at` (less the prefix padding).
+
+    While the agent speaks this is said only when the interruption is committed: clients flush their speaker on it.
+    """
+
+    item: str
+    at: Ticks
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechStopped:
+    item: str
+    at: Ticks
+
+
+@dataclass(frozen=True, slots=True)
+class InputCommitted:
+    item: str
+    previous: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class InputCleared:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class InputTimedOut:
+    """The user said nothing for the configured idle time; input [start, end) becomes `item`."""
+
+    item: str
+    start: Ticks
+    end: Ticks
+
+
+@dataclass(frozen=True, slots=True)
+class InputTranscriptDelta:
+    item: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class InputTranscriptDone:
+    item: str
+    text: str
+    length: Ticks
+
+
+@dataclass(frozen=True, slots=True)
+class InputTranscriptFailed:
+    item: str
+    code: str
+    message: str
+
+
+# --- conversation ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ItemAdded:
+    """An item that no response made now stands in the conversation after `previous`; it is complete."""
+
+    item: ItemView
+    previous: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ItemDeleted:
+    item: str
+
+
+@dataclass(frozen=True, slots=True)
+class ItemRetrieved:
+    item: ItemView
+
+
+@dataclass(frozen=True, slots=True)
+class ItemTruncated:
+    """`item` now ends at content position `position`; `text` is what the history keeps of it."""
+
+    item: str
+    content_index: int
+    position: Ticks
+    text: str
+
+
+# --- response ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseOpened:
+    response: ResponseView
+
+
+@dataclass(frozen=True, slots=True)
+class OutputOpened:
+    """`item` begins as output number `index` of `response`, after `previous` in the conversation."""
+
+    response: str
+    index: int
+    item: ItemView
+    previous: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class OutputText:
+    """Text of an output. `spoken`: transcript of audio that has just been admitted."""
+
+    response: str
+    index: int
+    item: str
+    text: str
+    spoken: bool
+
+
+@dataclass(frozen=True, slots=True)
+class OutputClosed:
+    """`item` gets nothing more; its view is final (for an interrupted one: what was sent, cut at the word)."""
+
+    response: str
+    index: int
+    item: ItemView
+    previous: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseClosed:
+    response: ResponseView
+
+
+@dataclass(frozen=True, slots=True)
+class PlaybackStarted:
+    """The first sample of `response` has been admitted."""
+
+    response: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlaybackStopped:
+    """`response` has been played to its end."""
+
+    response: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlaybackCleared:
+    """`response` was cut; it was heard up to content position `heard`, whose words are `text`."""
+
+    response: str
+    heard: Ticks
+    text: str
+
+
+# --- what only our own tools ask for ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Speech over the agent, first heard at input position `at`; nothing more is sent until decided."""
+
+    at: Ticks
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """The hold ended without an interruption; `words` is what was understood of the sound, if anything."""
+
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class EpochBegan:
+    """Epoch `epoch` holds; `cause` is why, `at` the input position of the onset that caused it, if one did."""
+
+    epoch: int
+    cause: Literal["barge_in", "withdrawn", "client_cancel", "client_clear", "detached", "superseded"]
+    at: Ticks | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TurnEnded:
+    """The user's turn ended: speech at `speech_end`, decided at input position `decided_at` by `by`."""
+
+    item: str
+    speech_end: Ticks
+    decided_at: Ticks
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class StageReached:
+    """`response` reached `stage`; figures only."""
+
+    response: str
+    stage: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommandFailed:
+    """A command was refused; the session lives on. `param` names the field, `command` the client's own id."""
+
+    code: str
+    message: str
+    param: str | None = None
+    command: str | None = None
+    kind: Literal["invalid_request_error", "server_error"] = "invalid_request_error"
+
+
+Notice: TypeAlias = (
+    SessionConfigured
+    | SpeechStarted
+    | SpeechStopped
+    | InputCommitted
+    | InputCleared
+    | InputTimedOut
+    | InputTranscriptDelta
+    | InputTranscriptDone
+    | InputTranscriptFailed
+    | ItemAdded
+    | ItemDeleted
+    | ItemRetrieved
+    | ItemTruncated
+    | ResponseOpened
+    | OutputOpened
+    | OutputText
+    | OutputClosed
+    | ResponseClosed
+    | PlaybackStarted
+    | PlaybackStopped
+    | PlaybackCleared
+    | Held
+    | Resumed
+    | EpochBegan
+    | TurnEnded
+    | StageReached
+    | CommandFailed
+)

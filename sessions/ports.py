@@ -1,0 +1,164 @@
+"""The three ports of a session. Calls are one-way and never block; results come back as events.
+
+Engine and perception may compute on any thread: `emit` is safe to call from all of them. PCM everywhere here is
+mono, signed 16-bit little-endian, as `bytes`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from .core.effects import AssessTurn, GrantCredit, OpenPerception, StartResponse, Transcribe
+from .core.config import SessionConfig
+from .core.events import Event
+from .core.fence import Fence
+from .core.notices import Notice
+from .core.timeline import Ticks
+
+
+class Emit(Protocol):
+    """Posts an event to the session, from any thread. `pcm` holds the samples that an audio event stands for."""
+
+    def __call__(self, event: Event, pcm: bytes | None = None) -> None: ...
+
+
+class Busy(Exception):
+    """No room for another session. `retry_after` is an honest guess, in seconds."""
+
+    def __init__(self, message: str, retry_after: float) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+# --- perception ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PerceptionCapabilities:
+    """What a perception can do. `window` is the hop of its speech probabilities, in ticks."""
+
+    window: Ticks
+    languages: tuple[str, ...]
+    end_of_turn: bool
+    transcripts: bool
+
+
+class PerceptionPort(Protocol):
+    """Hears: speech probability, end-of-turn probability, transcripts, each with its input span."""
+
+    @property
+    def capabilities(self) -> PerceptionCapabilities: ...
+
+    def open(self, session: str, request: OpenPerception, emit: Emit) -> None:
+        """Begin, or (on an open session) change what is reported. Idempotent."""
+
+    def feed(self, session: str, start: Ticks, pcm: bytes, rate: int) -> None:
+        """The next stretch of the input track; always contiguous with the one before."""
+
+    def transcribe(self, session: str, request: Transcribe) -> None: ...
+
+    def assess(self, session: str, request: AssessTurn) -> None: ...
+
+    def cancel(self, session: str, request: int) -> None: ...
+
+    def forget(self, session: str, before: Ticks) -> None:
+        """Audio before `before` will not be asked for again."""
+
+    def close(self, session: str) -> None:
+        """Free everything; an unknown session is a finished one."""
+
+
+# --- engine --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class EngineCapabilities:
+    """What an engine does for itself and what it leaves to the core."""
+
+    turns: Literal["core", "engine"]
+    """Who decides when the agent speaks."""
+    context: Literal["core", "engine"]
+    """Who holds the conversation history that the model reads."""
+    listens: Literal["text", "audio"]
+    """"text": it reads transcripts; "audio": it gets the input track itself."""
+    output_rate: int
+    """Hz of its PCM; divides 48 kHz."""
+    interruption: Literal["rewind", "annotate", "keep"]
+    """What becomes of the model's own state after an interruption."""
+    tools: bool
+    bounded: Ticks | None = None
+    """Longest session that it can hold, if there is a bound."""
+
+
+class EnginePort(Protocol):
+    """Speaks: takes a context and gives text with times and frames, or lives on the input track by itself."""
+
+    @property
+    def capabilities(self) -> EngineCapabilities: ...
+
+    def open(self, fence: Fence, config: SessionConfig, emit: Emit) -> None:
+        """Make ready for a session. Raises `Busy` at once when there is no room."""
+
+    def append(self, session: str, start: Ticks, pcm: bytes, rate: int) -> None:
+        """Input for an engine that listens to audio; contiguous."""
+
+    def start(self, request: StartResponse) -> None: ...
+
+    def grant(self, request: GrantCredit) -> None: ...
+
+    def cancel(self, fence: Fence, response: str) -> None:
+        """Stop computing; late output carries the old fence and is dropped by whoever sees it."""
+
+    def advance(self, fence: Fence) -> None:
+        """A new epoch holds; work under an older one must stop."""
+
+    def close(self, session: str) -> None:
+        """Free everything; an unknown session is a finished one."""
+
+
+# --- carrier -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CarrierCapabilities:
+    """`acknowledged`: playback is reported by the peer. `own_buffer`: the peer must be told to flush."""
+
+    acknowledged: bool
+    own_buffer: bool
+
+
+@dataclass(frozen=True, slots=True)
+class OutputFrame:
+    """One admitted frame with its samples and everything that a gate or a report needs."""
+
+    fence: Fence
+    sequence: int
+    response: str
+    item: str
+    start: Ticks
+    end: Ticks
+    placed_at: Ticks
+    pcm: bytes
+    rate: int
+
+
+class CarrierPort(Protocol):
+    """Moves media and notices to the peer, in the order given."""
+
+    @property
+    def capabilities(self) -> CarrierCapabilities: ...
+
+    def admit(self, frame: OutputFrame) -> None: ...
+
+    def hold(self) -> None: ...
+
+    def resume(self) -> None: ...
+
+    def flush(self, fence: Fence) -> None:
+        """Throw away queued audio; from here on the last gate passes only `fence`."""
+
+    def notify(self, notice: Notice) -> None: ...
+
+    def end(self, reason: str) -> None:
+        """The session is over; close the connection after what was already queued."""
