@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from .core.effects import AssessTurn, GrantCredit, OpenPerception, StartResponse, Transcribe
 from .core.config import SessionConfig
+from .core.effects import AssessTurn, GrantCredit, OpenPerception, StartResponse, Transcribe
 from .core.events import Event
 from .core.fence import Fence
 from .core.notices import Notice
@@ -31,7 +31,7 @@ class Busy(Exception):
         self.retry_after = retry_after
 
 
-# --- perception ----------------------------------------------------------------------------------------------------
+# --- perception ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class PerceptionPort(Protocol):
         """Free everything; an unknown session is a finished one."""
 
 
-# --- engine --------------------------------------------------------------------------------------------------------
+# --- engine -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class EnginePort(Protocol):
         """Free everything; an unknown session is a finished one."""
 
 
-# --- carrier -------------------------------------------------------------------------------------------------------
+# --- carrier ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,7 @@ class PlaybackReported:
     position: Ticks
 
 
-# --- perception ----------------------------------------------------------------------------------------------------
+# --- perception ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class PerceptionFailed:
     message: str
 
 
-# --- engine --------------------------------------------------------------------------------------------------------
+# --- engine -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,7 @@ class DuplexFrame:
     text: str = ""
 
 
-# --- client commands (each may carry the client's own id, echoed in an error) ----------------------------------------
+# --- client commands (each may carry the client's own id, echoed in an error) -------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,7 +279,7 @@ class CommandRejected:
     command: str | None = None
 
 
-# --- the session itself ----------------------------------------------------------------------------------------------
+# --- the session itself -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

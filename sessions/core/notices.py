@@ -47,7 +47,7 @@ class ResponseView:
     output_tokens: int = 0
 
 
-# --- session and input -----------------------------------------------------------------------------------------------
+# --- session and input --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,9 @@ class SessionConfigured:
 
 @dataclass(frozen=True, slots=True)
 class SpeechStarted:
-    """The user's speech, which will become `item`, began at input position `at` (less the prefix padding).
+    """The user's speech, which will become `item`, began at input position `at`.
+
+    `at` is its true onset; the item's audio begins earlier by the prefix padding.
 
     While the agent speaks this is said only when the interruption is committed: clients flush their speaker on it.
     """
@@ -95,7 +97,9 @@ class InputTimedOut:
 
 
 @dataclass(frozen=True, slots=True)
-class InputTranscriptDelta:
+class InputTranscriptHypothesis:
+    """What `item` seems to say so far, while the user still speaks; may be revised as a whole."""
+
     item: str
     text: str
 
@@ -114,7 +118,7 @@ class InputTranscriptFailed:
     message: str
 
 
-# --- conversation ------------------------------------------------------------------------------------------------------
+# --- conversation -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +149,7 @@ class ItemTruncated:
     text: str
 
 
-# --- response ----------------------------------------------------------------------------------------------------------
+# --- response -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +216,7 @@ class PlaybackCleared:
     text: str
 
 
-# --- what only our own tools ask for ---------------------------------------------------------------------------------
+# --- what only our own tools ask for ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,7 +278,7 @@ Notice: TypeAlias = (
     | InputCommitted
     | InputCleared
     | InputTimedOut
-    | InputTranscriptDelta
+    | InputTranscriptHypothesis
     | InputTranscriptDone
     | InputTranscriptFailed
     | ItemAdded

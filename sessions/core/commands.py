@@ -1,0 +1,247 @@
+"""What a client may ask for. A refusal is a `CommandError`, becomes a notice and changes nothing."""
+
+from __future__ import annotations
+
+from . import counters
+from .conversation import Item
+from .effects import Count, Effect, Notify, OpenPerception
+from .errors import CommandError
+from .events import (
+    CommandRejected,
+    ConfigUpdate,
+    InputClear,
+    InputCommit,
+    ItemCreate,
+    ItemDelete,
+    ItemRetrieve,
+    ItemTruncate,
+    OutputClear,
+    ResponseCancel,
+    ResponseCreate,
+)
+from .listening import Listening
+from .notices import (
+    CommandFailed,
+    InputCleared,
+    ItemAdded,
+    ItemDeleted,
+    ItemRetrieved,
+    ItemTruncated,
+    Notice,
+    SessionConfigured,
+    SpeechStopped,
+)
+from .speaking import Speaking
+from .state import State, Utterance
+from .timeline import from_ms, to_ms
+from .turns import Ended
+
+COMMIT_MIN = from_ms(100)
+"""Less input than this is taken as an accident, as Realtime clients expect."""
+
+
+class Commands:
+    """Effects of client commands. Methods raise CommandError before they change anything."""
+
+    def __init__(self, state: State, out: list[Effect], listening: Listening, speaking: Speaking) -> None:
+        self._s = state
+        self._out = out
+        self._listening = listening
+        self._speaking = speaking
+
+    def _notify(self, notice: Notice) -> None:
+        self._out.append(Notify(notice))
+
+    def rejected(self, event: CommandRejected) -> None:
+        raise CommandError(event.code, event.message, event.param)
+
+    # --- session and input -----------------------------------------------------------------------------------------
+
+    def configure(self, event: ConfigUpdate) -> None:
+        s = self._s
+        config = event.config
+        if s.spoke and config.voice != s.config.voice:
+            raise CommandError(
+                "cannot_update_voice",
+                "the voice cannot change once the agent has spoken; open a new session for another voice",
+                "voice",
+            )
+        listened = s.config.turns is not None
+        s.config = config
+        if (config.turns is not None) != listened:
+            self._listening.forget()
+        self._out.append(OpenPerception(config.turns is not None, config.language))
+        self._notify(SessionConfigured(config))
+
+    def commit_input(self, event: InputCommit) -> None:
+        """Close the user's input by hand. With turn detection on, it ends the turn that is open."""
+        s = self._s
+        utterance = s.utterance or Utterance(s.fresh_id("item"), s.input.buffer_start)
+        length = s.input.watermark - utterance.start
+        if length < COMMIT_MIN:
+            raise CommandError(
+                "input_audio_buffer_commit_empty",
+                f"the input buffer holds {to_ms(length)} ms of audio; append at least {to_ms(COMMIT_MIN)} ms first",
+            )
+        ended: Ended | None = None
+        if s.utterance is not None:
+            ended = Ended(s.policy.start, s.policy.voiced_until, s.input.watermark, "client")
+            self._notify(SpeechStopped(utterance.item, s.policy.voiced_until))
+            self._listening_reset(utterance)
+        self._listening.commit(utterance, s.input.watermark, ended)
+        if ended is not None and s.config.turns is not None and s.config.turns.create_response:
+            s.respond = not s.abilities.engine_turns
+            self._listening.respond()
+
+    def _listening_reset(self, utterance: Utterance) -> None:
+        """A hand-made end needs words up to here, not those looked up at an earlier silence."""
+        s = self._s
+        if utterance.request is not None and utterance.text is None:
+            s.requests.pop(utterance.request, None)
+            utterance.request = None
+        s.policy.reset()
+
+    def clear_input(self, event: InputClear) -> None:
+        self._listening.forget()
+        self._notify(InputCleared())
+
+    # --- items -----------------------------------------------------------------------------------------------------
+
+    def _item(self, item_id: str, param: str = "item_id") -> Item:
+        item = self._s.conversation.find(item_id)
+        if item is None:
+            raise CommandError(
+                "item_not_found", f"no item {item_id!r} in this conversation; use an id from an item event", param
+            )
+        return item
+
+    def create_item(self, event: ItemCreate) -> None:
+        s = self._s
+        conversation = s.conversation
+        if event.id is not None and conversation.find(event.id) is not None:
+            raise CommandError("item_exists", f"item {event.id!r} already exists; choose another id", "item.id")
+        if event.previous not in (None, "root"):
+            self._item(event.previous or "", "previous_item_id")
+        if event.kind == "function_call_output":
+            if event.call in conversation.answered_calls:
+                raise CommandError("tool_output_exists", f"call {event.call!r} already has its output", "item.call_id")
+            if event.call not in conversation.open_calls:
+                raise CommandError(
+                    "call_not_found", f"no call {event.call!r} waits for an output in this conversation", "item.call_id"
+                )
+            conversation.open_calls.remove(event.call)
+            conversation.answered_calls.append(event.call)
+        elif event.kind == "function_call":
+            if event.call in conversation.open_calls or event.call in conversation.answered_calls:
+                raise CommandError("call_exists", f"call {event.call!r} already exists", "item.call_id")
+            conversation.open_calls.append(event.call)
+        item = Item(
+            event.id or s.fresh_id("item"), event.role, event.kind, text=event.text, call=event.call, name=event.name
+        )
+        if event.audio is not None:
+            item.spoken = True
+            item.start, item.end = event.audio.start, event.audio.end
+        if event.previous is None:
+            previous = conversation.append(item)
+        else:
+            conversation.insert_after(event.previous, item)
+            previous = conversation.previous_of(item.id)
+        self._notify(ItemAdded(item.view(), previous))
+        if item.spoken and s.abilities.transcripts:
+            self._listening.await_words(item)
+
+    def truncate(self, event: ItemTruncate) -> None:
+        """Shorten what the history holds of an agent's spoken item to what the client says it played."""
+        s = self._s
+        item = self._item(event.item)
+        if item.role != "assistant" or item.kind != "message" or not item.spoken:
+            raise CommandError(
+                "item_not_truncatable",
+                f"item {event.item!r} is not spoken by the agent; only such items are cut",
+                "item_id",
+            )
+        if event.content_index != 0:
+            raise CommandError(
+                "invalid_content_index", "the item has one content part; use content_index 0", "content_index"
+            )
+        if event.position < 0:
+            raise CommandError("invalid_audio_end", "audio_end_ms must not be negative", "audio_end_ms")
+        playing = s.active is not None and s.active.item == item.id
+        whole = item.heard is None and not playing
+        if whole and to_ms(event.position) > to_ms(item.sent):
+            raise CommandError(
+                "audio_shorter",
+                f"the item's audio is {to_ms(item.sent)} ms long, already shorter than {to_ms(event.position)} ms",
+                "audio_end_ms",
+            )
+        if playing or any(sounding.item == item.id for sounding in s.sounding):
+            self._speaking.cut("client_cancel")
+        limit = item.sent if item.heard is None else item.heard
+        if whole and event.position >= item.sent:
+            limit = item.sent
+        else:
+            item.cut(min(event.position, limit))
+            item.status = "incomplete"
+            limit = item.heard or 0
+        self._notify(ItemTruncated(item.id, event.content_index, limit, item.text))
+
+    def delete_item(self, event: ItemDelete) -> None:
+        s = self._s
+        item = self._item(event.item)
+        if s.active is not None and item.id in s.active.outputs:
+            raise CommandError(
+                "item_in_progress", "the item belongs to the response in progress; cancel the response first", "item_id"
+            )
+        s.conversation.delete(item.id)
+        if item.id in s.awaiting:
+            s.awaiting.remove(item.id)
+        self._notify(ItemDeleted(item.id))
+        self._listening.respond()
+
+    def retrieve(self, event: ItemRetrieve) -> None:
+        self._notify(ItemRetrieved(self._item(event.item).view()))
+
+    # --- responses -------------------------------------------------------------------------------------------------
+
+    def create_response(self, event: ResponseCreate) -> None:
+        s = self._s
+        if s.active is not None and s.active.announced:
+            raise CommandError(
+                "conversation_already_has_active_response",
+                f"response {s.active.id!r} is still in progress; wait for its end or cancel it first",
+            )
+        if s.abilities.engine_turns:
+            raise CommandError(
+                "engine_owns_turns", "this model decides itself when it speaks; responses cannot be asked for"
+            )
+        self._speaking.retract()
+        s.respond = False
+        self._speaking.begin(event)
+
+    def cancel_response(self, event: ResponseCancel) -> None:
+        s = self._s
+        active = s.active
+        if active is None or not active.announced:
+            raise CommandError("response_cancel_not_active", "there is no response in progress to cancel")
+        if event.response is not None and event.response != active.id:
+            raise CommandError("response_not_found", f"response {event.response!r} is not in progress", "response_id")
+        self._stop("client_cancel")
+
+    def clear_output(self, event: OutputClear) -> None:
+        s = self._s
+        if s.sounding or (s.active is not None and s.active.announced):
+            self._stop("client_clear")
+
+    def _stop(self, cause: str) -> None:
+        s = self._s
+        s.respond = False
+        over = s.policy.phase == "over"
+        if over:
+            s.policy.reset()
+        self._speaking.cut("client_cancel" if cause == "client_cancel" else "client_clear")
+        if s.abilities.engine_turns:
+            self._speaking.mute()
+
+    def refuse(self, error: CommandError, command: str | None) -> None:
+        self._out.append(Count(counters.REJECTED))
+        self._notify(CommandFailed(error.code, error.message, error.param, command))

@@ -1,0 +1,36 @@
+"""Names of the counters that the core raises, and which of them must stay zero in production."""
+
+from __future__ import annotations
+
+STALE_AUDIO = "stale_audio"
+"""Engine audio of a dead epoch or response, dropped (expected after interruptions)."""
+STALE_EVENT = "stale_event"
+"""Any other engine event of a dead epoch or response, dropped."""
+LATE_AUDIO = "late_input"
+"""Input that had already arrived."""
+LATE_ANSWER = "late_perception"
+"""A perception answer that nobody waits for any more."""
+BAD_REPORT = "bad_playback_report"
+"""A playback report beyond what was sent, going back, or for something that does not play."""
+REJECTED = "command_rejected"
+"""Client commands answered with an error."""
+INTERRUPTIONS = "interruptions"
+HOLDS = "holds"
+RESUMES = "resumes"
+WITHDRAWN = "withdrawn"
+"""Responses taken back before anything of them was heard."""
+SPECULATED = "speculated"
+"""Responses begun while the turn was closing."""
+RETRACTED = "retracted"
+"""Speculated responses thrown away because the user went on."""
+EMPTY_TURNS = "empty_turns"
+"""Turns in which no words were found; they are not answered."""
+UNANSWERED_TOOLS = "unanswered_tools"
+AFTER_CLOSE = "event_after_close"
+
+ENGINE_FAULT = "engine_fault"
+"""The engine broke the port's contract: audio out of order, an event without a response."""
+LEDGER_FAULT = "ledger_fault"
+"""A sample whose end is not known at close."""
+
+MUST_BE_ZERO = (ENGINE_FAULT, LEDGER_FAULT)

@@ -1,0 +1,165 @@
+"""The playback ledger: where every generated sample of a response ended.
+
+Content positions count inside one response's audio; placements lie on the session timeline. A hold moves placement,
+never content.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from .timeline import Ticks
+
+
+@dataclass(slots=True)
+class Segment:
+    """Content [start, start + length) placed at `placed_at`, without a pause inside."""
+
+    start: Ticks
+    length: Ticks
+    placed_at: Ticks
+
+
+@dataclass(slots=True)
+class Track:
+    """One response's audio.
+
+    generated >= admitted >= heard. After `settle` or `freeze` every generated tick is in exactly one of `played`,
+    `cleared`, `stale`, `unknown`.
+    """
+
+    response: str
+    acknowledged: bool
+    generated: Ticks = 0
+    admitted: Ticks = 0
+    segments: list[Segment] = field(default_factory=list)
+    reported: Ticks = 0
+    reported_at: Ticks | None = None
+    closed: bool = False
+    played: Ticks = 0
+    cleared: Ticks = 0
+    stale: Ticks = 0
+    unknown: Ticks = 0
+
+    def admit(self, length: Ticks, placed_at: Ticks) -> None:
+        last = self.segments[-1] if self.segments else None
+        if last is not None and last.placed_at + last.length == placed_at:
+            last.length += length
+        else:
+            self.segments.append(Segment(self.admitted, length, placed_at))
+        self.admitted += length
+
+    def report(self, position: Ticks, now: Ticks) -> bool:
+        """A client's word on what it has played; False when it cannot be true (beyond what was sent, or going back)."""
+        if self.closed or position > self.admitted or position < self.reported:
+            return False
+        self.reported = position
+        self.reported_at = now
+        return True
+
+    def modelled(self, now: Ticks) -> Ticks:
+        """Content played at `now` if the peer plays each frame when it is placed."""
+        position = 0
+        for segment in reversed(self.segments):
+            if segment.placed_at < now:
+                position = segment.start + min(segment.length, now - segment.placed_at)
+                break
+        return position
+
+    def heard(self, now: Ticks) -> Ticks:
+        """Playback position at `now`: the latest report carried on to now and clamped to what was sent, else the model.
+
+        On a carrier that acknowledges, nothing counts as heard before the first report.
+        """
+        if self.closed:
+            return self.played
+        if self.reported_at is not None:
+            return min(self.admitted, self.reported + max(0, now - self.reported_at))
+        return 0 if self.acknowledged else self.modelled(now)
+
+    def freeze(self, now: Ticks, lost: bool = False) -> Ticks:
+        """Cut at `now`: what was heard stays played, the rest of what was sent is cleared (`lost`: unknown)."""
+        if self.closed:
+            return self.played
+        heard = self.reported if lost and self.acknowledged else self.heard(now)
+        self.closed = True
+        self.played = heard
+        if lost:
+            self.unknown = self.admitted - heard
+        else:
+            self.cleared = self.admitted - heard
+        self.cleared += self.generated - self.admitted
+        return heard
+
+    def settle(self, now: Ticks) -> None:
+        """Playback is over without a cut: what was sent was played, as far as the peer's word goes."""
+        heard = self.heard(now)
+        self.closed = True
+        self.played = heard
+        self.unknown = self.admitted - heard
+        self.cleared = self.generated - self.admitted
+
+    def drop_stale(self, length: Ticks) -> None:
+        """Audio that arrived after the cut."""
+        self.generated += length
+        self.stale += length
+
+    @property
+    def balanced(self) -> bool:
+        return self.generated == self.played + self.cleared + self.stale + self.unknown
+
+
+@dataclass(slots=True)
+class Ledger:
+    """All tracks of a session. Closed tracks are folded into totals, so a long session stays small."""
+
+    tracks: dict[str, Track] = field(default_factory=dict)
+    clock: Ticks = 0
+    """Where the last admitted sample ends on the session timeline."""
+    folded: int = 0
+    generated: Ticks = 0
+    played: Ticks = 0
+    cleared: Ticks = 0
+    stale: Ticks = 0
+    unknown: Ticks = 0
+
+    def open(self, response: str, acknowledged: bool) -> Track:
+        track = Track(response, acknowledged)
+        self.tracks[response] = track
+        return track
+
+    def place(self, track: Track, length: Ticks, now: Ticks) -> Ticks:
+        """Admit `length` ticks of `track`; returns where they lie on the session timeline."""
+        placed_at = max(now, self.clock)
+        track.admit(length, placed_at)
+        self.clock = placed_at + length
+        return placed_at
+
+    def cut(self, now: Ticks) -> None:
+        """After a flush nothing is ahead of playback any more."""
+        self.clock = min(self.clock, now)
+
+    def sounding(self, now: Ticks) -> list[Track]:
+        """Tracks with sent audio that has not been played to its end."""
+        return [track for track in self.tracks.values() if not track.closed and track.admitted > track.heard(now)]
+
+    def fold(self, response: str) -> None:
+        """Forget a closed track, keeping its sums."""
+        track = self.tracks.pop(response)
+        self.folded += 1
+        self.generated += track.generated
+        self.played += track.played
+        self.cleared += track.cleared
+        self.stale += track.stale
+        self.unknown += track.unknown
+
+    def drop_stale(self, length: Ticks) -> None:
+        """Audio of a response whose track is already folded."""
+        self.generated += length
+        self.stale += length
+
+    @property
+    def balanced(self) -> bool:
+        return self.generated == self.played + self.cleared + self.stale + self.unknown and all(
+            track.balanced for track in self.tracks.values() if track.closed
+        )

@@ -1,0 +1,215 @@
+"""A conversation as a function: event in, effects out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+from . import counters
+from .commands import Commands
+from .config import SessionConfig
+from .effects import CloseEngine, Count, Effect, EndSession, OpenEngine, OpenPerception
+from .errors import CommandError
+from .events import (
+    AudioArrived,
+    CarrierAttached,
+    CarrierBlocked,
+    CarrierLost,
+    CarrierReady,
+    Close,
+    CommandRejected,
+    ConfigUpdate,
+    DuplexFrame,
+    EndOfTurnProbability,
+    EngineAudio,
+    EngineDone,
+    EngineFailed,
+    EngineStage,
+    EngineText,
+    EngineToolCall,
+    EngineWords,
+    Event,
+    InputClear,
+    InputCommit,
+    ItemCreate,
+    ItemDelete,
+    ItemRetrieve,
+    ItemTruncate,
+    OutputClear,
+    OwnershipLost,
+    PerceptionFailed,
+    PlaybackReported,
+    ResponseCancel,
+    ResponseCreate,
+    SpeechProbability,
+    TimerDue,
+    Transcript,
+)
+from .fence import Fence
+from .listening import Listening
+from .records import Plain, read_as, to_plain
+from .speaking import Speaking
+from .state import Abilities, State
+from .timeline import Ticks
+from .turns import TurnPolicy
+
+
+class Session:
+    """One conversation. No clock, no I/O, no randomness: the same events give the same effects, byte for byte.
+
+    `handle` takes an event and the session time at which it is handled (ticks, never going back) and returns what is
+    to be done, in order.
+    """
+
+    def __init__(self, session: str, incarnation: int, config: SessionConfig, abilities: Abilities) -> None:
+        self._bind(State(session, incarnation, config, abilities, policy=TurnPolicy(transcripts=abilities.transcripts)))
+
+    def _bind(self, state: State) -> None:
+        self._state = state
+        self._out: list[Effect] = []
+        self._speaking = Speaking(state, self._out)
+        self._listening = Listening(state, self._out, self._speaking)
+        self._commands = Commands(state, self._out, self._listening, self._speaking)
+        self._handlers: dict[type, Callable[[Any], None]] = {
+            AudioArrived: self._listening.arrived,
+            SpeechProbability: self._listening.speech,
+            EndOfTurnProbability: self._listening.end_of_turn,
+            Transcript: self._listening.transcript,
+            PerceptionFailed: self._listening.failed,
+            EngineAudio: self._speaking.audio,
+            EngineWords: self._speaking.words,
+            EngineText: self._speaking.text,
+            EngineToolCall: self._speaking.tool_call,
+            EngineStage: self._speaking.stage,
+            EngineDone: self._speaking.done,
+            EngineFailed: self._engine_failed,
+            DuplexFrame: self._speaking.duplex,
+            PlaybackReported: self._speaking.report,
+            CarrierAttached: self._attached,
+            CarrierLost: self._lost,
+            CarrierBlocked: self._carrier_blocked,
+            CarrierReady: self._carrier_ready,
+            ConfigUpdate: self._commands.configure,
+            InputCommit: self._commands.commit_input,
+            InputClear: self._commands.clear_input,
+            ItemCreate: self._commands.create_item,
+            ItemTruncate: self._commands.truncate,
+            ItemDelete: self._commands.delete_item,
+            ItemRetrieve: self._commands.retrieve,
+            ResponseCreate: self._commands.create_response,
+            ResponseCancel: self._commands.cancel_response,
+            OutputClear: self._commands.clear_output,
+            CommandRejected: self._commands.rejected,
+            TimerDue: self._timer,
+            OwnershipLost: self._ownership_lost,
+            Close: self._close,
+        }
+        self._timers: dict[str, Callable[[], None]] = {
+            "pump": self._pump_due,
+            "played": self._speaking.settle,
+            "stall": self._listening.stall,
+            "transcript": self._listening.words_timed_out,
+        }
+
+    @property
+    def state(self) -> State:
+        """The state, to be read only."""
+        return self._state
+
+    @property
+    def fence(self) -> Fence:
+        """What may pass the gate now."""
+        return self._state.fence
+
+    def handle(self, event: Event, now: Ticks) -> list[Effect]:
+        """Take `event` at session time `now`. Raises ValueError when time goes back."""
+        state = self._state
+        if now < state.now:
+            raise ValueError(f"session time went back from {state.now} to {now}")
+        state.now = now
+        out = self._out
+        if state.closed:
+            return [Count(counters.AFTER_CLOSE)]
+        try:
+            self._handlers[type(event)](event)
+        except CommandError as error:
+            self._commands.refuse(error, getattr(event, "command", None))
+        if state.respond and state.active is None:
+            self._listening.respond()
+        effects = out.copy()
+        out.clear()
+        return effects
+
+    # --- snapshot --------------------------------------------------------------------------------------------------
+
+    def snapshot(self) -> Plain:
+        """The whole state as plain data; `restore` gives a session that goes on from here."""
+        return to_plain(self._state)
+
+    @classmethod
+    def restore(cls, plain: Plain) -> Session:
+        """A session from its snapshot. Raises RecordError when the snapshot does not fit."""
+        session = cls.__new__(cls)
+        session._bind(cast(State, read_as(State, plain)))
+        return session
+
+    # --- carrier and life ------------------------------------------------------------------------------------------
+
+    def _attached(self, event: CarrierAttached) -> None:
+        s = self._state
+        s.attached = True
+        s.blocked = False
+        s.acknowledged = event.acknowledged
+        if not s.opened:
+            s.opened = True
+            self._out.append(OpenEngine(s.fence, s.config))
+            self._out.append(OpenPerception(s.config.turns is not None, s.config.language))
+
+    def _lost(self, event: CarrierLost) -> None:
+        s = self._state
+        if not s.attached:
+            return
+        s.attached = False
+        self._speaking.cut("detached", lost=True)
+        self._listening.forget()
+
+    def _carrier_blocked(self, event: CarrierBlocked) -> None:
+        self._state.blocked = True
+
+    def _carrier_ready(self, event: CarrierReady) -> None:
+        self._state.blocked = False
+        self._speaking.pump()
+
+    def _engine_failed(self, event: EngineFailed) -> None:
+        if event.response:
+            self._speaking.failed(event)
+        elif event.fence.incarnation == self._state.incarnation:
+            self._end(event.code, lost=False)
+
+    def _timer(self, event: TimerDue) -> None:
+        run = self._timers.get(event.name)
+        if run is not None:
+            run()
+
+    def _pump_due(self) -> None:
+        self._state.pump_due = None
+        self._speaking.pump()
+
+    def _ownership_lost(self, event: OwnershipLost) -> None:
+        if event.incarnation > self._state.incarnation:
+            self._end("ownership_lost", lost=True)
+
+    def _close(self, event: Close) -> None:
+        self._end(event.reason, lost=not self._state.attached)
+
+    def _end(self, reason: str, lost: bool) -> None:
+        s = self._state
+        self._speaking.cut("superseded", lost=lost)
+        self._listening.forget()
+        s.closed = True
+        if s.conversation.open_calls:
+            self._out.append(Count(counters.UNANSWERED_TOOLS, len(s.conversation.open_calls)))
+        if not s.ledger.balanced or s.ledger.tracks:
+            self._out.append(Count(counters.LEDGER_FAULT))
+        self._out.append(CloseEngine())
+        self._out.append(EndSession(reason))

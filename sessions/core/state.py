@@ -1,0 +1,135 @@
+"""The state of a session: plain dataclasses, so that a snapshot is their plain form and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from .config import SessionConfig
+from .conversation import Conversation
+from .events import EngineToolCall
+from .fence import Fence
+from .input import InputTrack
+from .playback import Ledger
+from .timeline import Ticks, Word
+from .turns import TurnPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class Abilities:
+    """What the core must know of the engine and the perception behind the ports."""
+
+    engine_turns: bool = False
+    """The engine decides when it speaks (native duplex)."""
+    engine_listens: bool = False
+    """The engine takes the input track itself."""
+    transcripts: bool = True
+
+
+@dataclass(slots=True)
+class Response:
+    """A response in progress.
+
+    `announced`: the client knows of it; before that it is provisional, made while the user's turn may still go on,
+    and nothing of it leaves. `words`, `texts`, `calls`: made, not yet told. `base`: where its audio begins on `source`.
+    """
+
+    id: str
+    fence: Fence
+    modality: Literal["audio", "text"]
+    instructions: str
+    tool_choice: str
+    max_output_tokens: int | None
+    metadata: tuple[tuple[str, str], ...] = ()
+    announced: bool = False
+    started: bool = False
+    source: str = ""
+    base: Ticks = 0
+    item: str = ""
+    outputs: list[str] = field(default_factory=list)
+    words: list[Word] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    calls: list[EngineToolCall] = field(default_factory=list)
+    credit: Ticks = 0
+    done: bool = False
+    reason: Literal["completed", "max_output_tokens", "content_filter"] = "completed"
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+
+@dataclass(slots=True)
+class Utterance:
+    """What the user is saying, until it is committed as `item`. `text`: its words, looked up while it closes."""
+
+    item: str
+    start: Ticks
+    request: int | None = None
+    text: str | None = None
+
+
+@dataclass(slots=True)
+class PerceptionRequest:
+    """An answer that perception owes. `item`: whose words; `end`: how far it was asked to listen."""
+
+    kind: Literal["turn", "look", "partial", "assess"]
+    item: str
+    end: Ticks
+
+
+@dataclass(slots=True)
+class Sounding:
+    """A response whose audio may still be playing, and the item that it belongs to."""
+
+    response: str
+    item: str
+
+
+@dataclass(slots=True)
+class State:
+    """Everything that a session knows. Only `Session.handle` changes it."""
+
+    session: str
+    incarnation: int
+    config: SessionConfig
+    abilities: Abilities
+    now: Ticks = 0
+    epoch: int = 0
+    sequence: int = 0
+    serial: int = 0
+    opened: bool = False
+    closed: bool = False
+    attached: bool = False
+    acknowledged: bool = False
+    blocked: bool = False
+    held: bool = False
+    muted_until: Ticks | None = None
+    spoke: bool = False
+    input: InputTrack = field(default_factory=InputTrack)
+    conversation: Conversation = field(default_factory=Conversation)
+    policy: TurnPolicy = field(default_factory=TurnPolicy)
+    ledger: Ledger = field(default_factory=Ledger)
+    active: Response | None = None
+    sounding: list[Sounding] = field(default_factory=list)
+    utterance: Utterance | None = None
+    awaiting: list[str] = field(default_factory=list)
+    """User items whose words a response waits for."""
+    respond: bool = False
+    """A turn ended: answer it as soon as its words are known and the lane is free."""
+    requests: dict[int, PerceptionRequest] = field(default_factory=dict)
+    hypothesis_until: Ticks = 0
+    pump_due: Ticks | None = None
+    stall_due: Ticks | None = None
+
+    @property
+    def fence(self) -> Fence:
+        return Fence(self.session, self.incarnation, self.epoch)
+
+    def fresh_id(self, prefix: str) -> str:
+        """An id that no other thing in this session has; the same in every replay."""
+        self.serial += 1
+        return f"{prefix}_{self.session.rpartition('_')[2]}_{self.serial:04d}"
+
+    def fresh_request(self, kind: Literal["turn", "look", "partial", "assess"], item: str, end: Ticks) -> int:
+        self.serial += 1
+        self.requests[self.serial] = PerceptionRequest(kind, item, end)
+        return self.serial

@@ -1,0 +1,320 @@
+"""Turn policy: perception in, decisions out. Pure; durations are measured on the input track.
+
+Over a silent agent speech opens a turn; over a busy one it is first a *hold*, which ends as a *resume* (backchannel,
+cough, noise) or as an *interrupt* (barge-in). A turn closes after silence; while it closes, its words are already
+looked up, and if speech goes on they are thrown away.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from .backchannel import meaning_of
+from .config import TurnConfig
+from .timeline import Ticks, from_ms
+
+Agent: TypeAlias = Literal["silent", "busy"]
+
+HYSTERESIS = 0.15
+MIN_SPEECH = from_ms(64)
+"""Speech that opens a turn over a silent agent: two VAD windows, so that a click does not."""
+ONSET_GAP = from_ms(96)
+CLOSING = from_ms(64)
+"""Silence after which a turn may be closing."""
+ASSESS_AFTER = from_ms(160)
+ASSESS_EVERY = from_ms(320)
+SEMANTIC_SILENCE = from_ms(240)
+LOOK_AFTER = from_ms(224)
+"""Speech over the agent after which its words are looked at for the first time."""
+LOOK_MIN = from_ms(96)
+BACKCHANNEL_MAX = from_ms(1600)
+"""Even words that sound like a backchannel take the floor when they go on for this long."""
+UNDECIDED_MAX = from_ms(640)
+"""Silence after which a hold without words is decided by its duration."""
+UNDECIDED_SPEECH = from_ms(400)
+TURN_MAX = from_ms(120_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Began:
+    """A turn opened at `at` over a silent agent."""
+
+    at: Ticks
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    at: Ticks
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupt:
+    """The user takes the floor; speech began at `at`. A turn is open from here on."""
+
+    at: Ticks
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Words of [start, end) are wanted, to decide a hold."""
+
+    start: Ticks
+    end: Ticks
+
+
+@dataclass(frozen=True, slots=True)
+class Closing:
+    """Speech stopped at `speech_end`; the turn may be over."""
+
+    start: Ticks
+    speech_end: Ticks
+
+
+@dataclass(frozen=True, slots=True)
+class Assess:
+    start: Ticks
+    at: Ticks
+
+
+@dataclass(frozen=True, slots=True)
+class Reopened:
+    """Speech goes on; forget what was looked up while the turn was closing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    start: Ticks
+    speech_end: Ticks
+    decided_at: Ticks
+    by: str
+
+
+Decision: TypeAlias = Began | Hold | Resume | Interrupt | Look | Closing | Assess | Reopened | Ended
+
+
+@dataclass(slots=True)
+class TurnPolicy:
+    """State of the turn taking of one session.
+
+    phase: idle; onset (too short to be speech yet); over (hold, undecided); speech; closing.
+    """
+
+    transcripts: bool = True
+    phase: Literal["idle", "onset", "over", "speech", "closing"] = "idle"
+    start: Ticks = 0
+    voiced_until: Ticks = 0
+    position: Ticks = 0
+    looked_until: Ticks = 0
+    looking: bool = False
+    words: str = ""
+    backchannel: bool = False
+    end_probability: float | None = None
+    assessed_at: Ticks = 0
+
+    @property
+    def open(self) -> bool:
+        """Whether the user has the floor."""
+        return self.phase in ("speech", "closing")
+
+    def reset(self) -> None:
+        """Forget the utterance in progress."""
+        self.phase = "idle"
+        self._forget()
+
+    def _forget(self) -> None:
+        self.looking = False
+        self.looked_until = 0
+        self.words = ""
+        self.backchannel = False
+        self.end_probability = None
+        self.assessed_at = 0
+
+    def window(self, start: Ticks, end: Ticks, probability: float, agent: Agent, config: TurnConfig) -> list[Decision]:
+        """One VAD window [start, end) of the input track."""
+        self.position = end
+        continuing = self.phase in ("onset", "over", "speech")
+        voiced = probability >= (config.threshold - HYSTERESIS if continuing else config.threshold)
+        match self.phase:
+            case "idle":
+                return self._idle(start, end, voiced, agent)
+            case "onset":
+                return self._onset(end, voiced, agent)
+            case "over":
+                return self._over(end, voiced, agent, config)
+            case "speech":
+                return self._speech(end, voiced)
+            case "closing":
+                return self._closing(end, voiced, config)
+
+    # --- before anyone has the floor -------------------------------------------------------------------------------
+
+    def _idle(self, start: Ticks, end: Ticks, voiced: bool, agent: Agent) -> list[Decision]:
+        if not voiced:
+            return []
+        self._forget()
+        self.start = start
+        self.voiced_until = end
+        if agent == "busy":
+            self.phase = "over"
+            return [Hold(start)]
+        self.phase = "onset"
+        return self._promote(end)
+
+    def _onset(self, end: Ticks, voiced: bool, agent: Agent) -> list[Decision]:
+        if not voiced:
+            if end - self.voiced_until >= ONSET_GAP:
+                self.phase = "idle"
+            return []
+        self.voiced_until = end
+        if agent == "busy":
+            self.phase = "over"
+            return [Hold(self.start)]
+        return self._promote(end)
+
+    def _promote(self, end: Ticks) -> list[Decision]:
+        if end - self.start < MIN_SPEECH:
+            return []
+        self.phase = "speech"
+        return [Began(self.start)]
+
+    # --- over the agent --------------------------------------------------------------------------------------------
+
+    def _over(self, end: Ticks, voiced: bool, agent: Agent, config: TurnConfig) -> list[Decision]:
+        if voiced:
+            self.voiced_until = end
+            if agent == "silent":
+                return self._agent_fell_silent()
+            if end - self.start >= self._limit(config):
+                return self._interrupt()
+            return self._look(end) if self._wants_look(config) and end - self.start >= LOOK_AFTER else []
+        silence = end - self.voiced_until
+        if agent == "silent":
+            return self._resume() if silence >= config.resume_ms * 48 else []
+        if not self._wants_look(config):
+            return self._resume() if not self.looking and silence >= config.resume_ms * 48 else self._undecided(silence)
+        return self._look(end) if silence >= from_ms(32) else []
+
+    def _limit(self, config: TurnConfig) -> Ticks:
+        if config.kind == "server_vad":
+            return from_ms(config.commit_ms)
+        return BACKCHANNEL_MAX if self.backchannel else from_ms(config.semantic_commit_ms)
+
+    def _wants_look(self, config: TurnConfig) -> bool:
+        """Whether words not yet looked at could decide."""
+        return (
+            config.kind == "semantic_vad"
+            and self.transcripts
+            and not self.looking
+            and self.looked_until < self.voiced_until
+            and self.voiced_until - self.start >= LOOK_MIN
+        )
+
+    def _look(self, end: Ticks) -> list[Decision]:
+        self.looking = True
+        self.looked_until = end
+        return [Look(self.start, end)]
+
+    def _undecided(self, silence: Ticks) -> list[Decision]:
+        if silence < UNDECIDED_MAX:
+            return []
+        return self._decide_by_duration()
+
+    def _decide_by_duration(self) -> list[Decision]:
+        long_enough = self.voiced_until - self.start >= UNDECIDED_SPEECH and not self.backchannel
+        return self._interrupt() if long_enough else self._resume()
+
+    def _interrupt(self) -> list[Decision]:
+        self.phase = "speech"
+        return [Interrupt(self.start)]
+
+    def _resume(self) -> list[Decision]:
+        words = self.words
+        self.reset()
+        return [Resume(words)]
+
+    def _agent_fell_silent(self) -> list[Decision]:
+        """The reply ran out under the hold: what is being said is a turn of its own."""
+        self.phase = "speech"
+        return [Resume(self.words), Began(self.start)]
+
+    def looked(self, end: Ticks, text: str, config: TurnConfig) -> list[Decision]:
+        """The words of [start, `end`) of the sound over the agent, answering a `Look`; "" where none were found."""
+        if self.phase != "over" or not self.looking:
+            return []
+        self.looking = False
+        self.words = text
+        meaning = meaning_of(text)
+        self.backchannel = meaning == "backchannel"
+        if meaning == "interruption":
+            return self._interrupt()
+        if end >= self.voiced_until and self.position - self.voiced_until >= config.resume_ms * 48:
+            return self._resume()
+        return []
+
+    # --- the user's turn -------------------------------------------------------------------------------------------
+
+    def _speech(self, end: Ticks, voiced: bool) -> list[Decision]:
+        if voiced:
+            self.voiced_until = end
+            return self._end(end, "length") if end - self.start >= TURN_MAX else []
+        if end - self.voiced_until < CLOSING:
+            return []
+        self.phase = "closing"
+        self.end_probability = None
+        self.assessed_at = 0
+        return [Closing(self.start, self.voiced_until)]
+
+    def _closing(self, end: Ticks, voiced: bool, config: TurnConfig) -> list[Decision]:
+        if voiced:
+            self.phase = "speech"
+            self.voiced_until = end
+            return [Reopened()]
+        silence = end - self.voiced_until
+        if config.kind == "server_vad":
+            return self._end(end, "silence") if silence >= config.silence_ms * 48 else []
+        if silence >= self._required_silence(config):
+            return self._end(end, "end_of_turn" if self.end_probability is not None else "silence")
+        due = self.assessed_at + ASSESS_EVERY if self.assessed_at else self.voiced_until + ASSESS_AFTER
+        if end >= due:
+            self.assessed_at = end
+            return [Assess(self.start, end)]
+        return []
+
+    def _required_silence(self, config: TurnConfig) -> Ticks:
+        """Silence that ends the turn: short when it sounds complete, longer the less it does."""
+        longest = from_ms(config.max_silence_ms)
+        if self.end_probability is None:
+            return longest
+        doubt = max(0.0, 1.0 - self.end_probability / config.end_of_turn_threshold)
+        return SEMANTIC_SILENCE + round((longest - SEMANTIC_SILENCE) * doubt * doubt)
+
+    def assessed(self, at: Ticks, probability: float, config: TurnConfig) -> list[Decision]:
+        """How complete the turn sounds at `at`, answering an `Assess`."""
+        if self.phase != "closing" or at <= self.voiced_until:
+            return []
+        self.end_probability = probability
+        if self.position - self.voiced_until >= self._required_silence(config):
+            return self._end(self.position, "end_of_turn")
+        return []
+
+    def _end(self, at: Ticks, by: str) -> list[Decision]:
+        start, speech_end = self.start, self.voiced_until
+        self.reset()
+        return [Ended(start, speech_end, at, by)]
+
+    # --- when the input itself stops -------------------------------------------------------------------------------
+
+    def stalled(self) -> list[Decision]:
+        """No input for too long in the middle of an utterance: decide with what there is."""
+        if self.phase == "over":
+            return self._decide_by_duration()
+        if self.open:
+            return self._end(self.position, "stalled")
+        self.phase = "idle"
+        return []
