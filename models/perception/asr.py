@@ -1,0 +1,184 @@
+"""Whisper, decoded on short windows: the utterance and a little silence, not thirty seconds.
+
+Radford et al., "Robust Speech Recognition via Large-Scale Weak Supervision". The encoder's cost is that of its window,
+so a two-second utterance takes a fifth of what the usual padding to 30 s takes. The model was not trained on short
+windows and now and then repeats itself there; the bounded length and the ban on repeated trigrams answer that.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import ctranslate2
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+from .mel import HOP, SAMPLE_RATE, log_mel
+
+PADDING: int = SAMPLE_RATE
+"""Silence after the utterance. Without half a second of it the model takes the end for an interruption and makes up
+a continuation; a second half buys a margin for 10 ms."""
+
+LONGEST: int = 28 * SAMPLE_RATE
+"""Longest piece that is decoded at once; with its padding it fits the 30 s that the model has positions for."""
+
+_SEARCH = 6 * SAMPLE_RATE
+"""How far back from the longest piece's end the quietest place to cut is looked for."""
+_ENERGY_FRAME = SAMPLE_RATE // 50
+_SHORTEST = SAMPLE_RATE // 20
+"""Less than this is not worth asking about; nothing can be said in 50 ms."""
+_FRAME_SECONDS = 0.02
+"""One encoder position."""
+_STEP = 2 * HOP
+"""The encoder halves its input, so the number of 10 ms frames must be even."""
+
+# Fast English speech is five tokens a second with its punctuation; a loop is to end soon after.
+_TOKENS = 6
+_TOKENS_PER_SECOND = 6
+
+# Whisper's own rule (section 4.5 of the paper): not speech if it says so and is also unsure of what it wrote.
+# Silence, hum, hiss and clicks give 0.60..0.93 and -1.2..-4; speech in this project's clips at most 0.2 and -0.9.
+_NO_SPEECH = 0.6
+_UNSURE = -1.0
+
+
+class LanguageUnsupported(ValueError):
+    """The model does not know the language."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimedWord:
+    """A word with its leading space, and seconds from the start of the samples."""
+
+    text: str
+    start: float
+    end: float
+
+
+@dataclass(frozen=True, slots=True)
+class Recognition:
+    """What was said; empty text where nothing was. `words` is empty unless times were asked for."""
+
+    text: str
+    words: tuple[TimedWord, ...] = ()
+
+
+class Recognizer:
+    """One Whisper model. `recognize` may be called from `workers` threads at once."""
+
+    def __init__(self, directory: Path, *, workers: int = 1) -> None:
+        """`directory` holds a CTranslate2 Whisper model and its `tokenizer.json`."""
+        # One thread per utterance: decoding is a chain of small products in which two threads mostly wait for each
+        # other (2 s utterance: 0.12 s with one, 0.13 s with two), and the second core has others to serve.
+        self._model = ctranslate2.models.Whisper(
+            str(directory), device="cpu", compute_type="int8", intra_threads=1, inter_threads=workers
+        )
+        self._tokenizer = Tokenizer.from_file(str(directory / "tokenizer.json"))
+        self._end = self._token("<|endoftext|>")
+        self._multilingual = bool(self._model.is_multilingual)
+        first, last = self._token("<|startoftranscript|>") + 1, self._token("<|translate|>")
+        names = (self._tokenizer.id_to_token(token) or "" for token in range(first, last))
+        self.languages: tuple[str, ...] = tuple(name.strip("<|>") for name in names) if self._multilingual else ("en",)
+        """ISO 639-1 codes (where there is none, 639-3)."""
+
+    def recognize(self, samples: NDArray[np.float32], language: str = "en", *, times: bool = False) -> Recognition:
+        """What is said in `samples`, float32 [N] in -1..1 at 16 kHz, of any length.
+
+        `language` is a code such as "en" or "en-US". `times` adds word times, for a tenth more work. Raises
+        LanguageUnsupported.
+        """
+        prompt = self._prompt(language)
+        texts: list[str] = []
+        words: list[TimedWord] = []
+        for start, end in _pieces(samples):
+            piece = self._piece(samples[start:end], prompt, times)
+            texts.append(piece.text)
+            shift = start / SAMPLE_RATE
+            words += [TimedWord(word.text, word.start + shift, word.end + shift) for word in piece.words]
+        if words:  # the words of a transcript join to its text, which begins with no space
+            words[0] = TimedWord(words[0].text.lstrip(), words[0].start, words[0].end)
+        return Recognition("".join(texts).strip(), tuple(words))
+
+    def unload(self) -> None:
+        """Free the model; its threads must have ended before the interpreter does."""
+        self._model.unload_model()
+
+    def _token(self, text: str) -> int:
+        token = self._tokenizer.token_to_id(text)
+        if token is None:
+            raise ValueError(f"tokenizer.json has no token {text}; it does not belong to a Whisper model")
+        return int(token)
+
+    def _prompt(self, language: str) -> list[int]:
+        code = re.split(r"[-_]", language.strip().lower())[0]
+        if code not in self.languages:
+            known = ", ".join(self.languages)
+            raise LanguageUnsupported(f"language {language!r} is not one that this recognizer knows: {known}")
+        begin, plain = self._token("<|startoftranscript|>"), self._token("<|notimestamps|>")
+        if not self._multilingual:
+            return [begin, plain]
+        return [begin, self._token(f"<|{code}|>"), self._token("<|transcribe|>"), plain]
+
+    def _piece(self, samples: NDArray[np.float32], prompt: list[int], times: bool) -> Recognition:
+        if samples.size < _SHORTEST:
+            return Recognition("")
+        padded = np.zeros(-(-(samples.size + PADDING) // _STEP) * _STEP, np.float32)
+        padded[: samples.size] = samples
+        features = log_mel(padded)
+        encoded = self._model.encode(ctranslate2.StorageView.from_array(np.ascontiguousarray(features[None])))
+        (result,) = self._model.generate(
+            encoded,
+            [prompt],
+            beam_size=1,
+            # CTranslate2 gives new tokens half of this, as Whisper does with its context.
+            max_length=2 * int(_TOKENS + _TOKENS_PER_SECOND * samples.size / SAMPLE_RATE),
+            no_repeat_ngram_size=3,
+            return_scores=True,
+            return_no_speech_prob=True,
+        )
+        if result.no_speech_prob > _NO_SPEECH and result.scores[0] < _UNSURE:
+            return Recognition("")
+        tokens = [token for token in result.sequences_ids[0] if token < self._end]
+        text = self._tokenizer.decode(tokens)
+        if not times or not tokens:
+            return Recognition(text)
+        (alignment,) = self._model.align(encoded, prompt, [tokens], features.shape[1])
+        return Recognition(text, self._words(tokens, alignment.alignments, samples.size / SAMPLE_RATE))
+
+    def _words(
+        self, tokens: Sequence[int], alignments: Sequence[tuple[int, int]], seconds: float
+    ) -> tuple[TimedWord, ...]:
+        """Joins tokens to words; a token lasts from its own first frame to that of the next."""
+        onsets: list[float] = [seconds] * (len(tokens) + 1)
+        for token, frame in reversed(alignments):
+            if token < len(onsets):
+                onsets[token] = min(seconds, frame * _FRAME_SECONDS)
+        words: list[TimedWord] = []
+        begun = 0
+        for index in range(1, len(tokens) + 1):
+            # Byte-level tokens may split a character, so a run of tokens is decoded as a whole.
+            if index < len(tokens) and not self._tokenizer.decode([tokens[index]]).startswith(" "):
+                continue
+            text = self._tokenizer.decode(list(tokens[begun:index]))
+            words.append(TimedWord(text, onsets[begun], max(onsets[begun], onsets[index])))
+            begun = index
+        return tuple(words)
+
+
+def _pieces(samples: NDArray[np.float32]) -> list[tuple[int, int]]:
+    """Cuts [N] into stretches of at most `LONGEST`, each at the quietest 20 ms near its end."""
+    pieces: list[tuple[int, int]] = []
+    start = 0
+    while samples.size - start > LONGEST:
+        first = start + LONGEST - _SEARCH
+        frames = samples[first : start + LONGEST].reshape(-1, _ENERGY_FRAME)
+        quietest = int(np.argmin(np.square(frames).sum(axis=1)))
+        cut = first + quietest * _ENERGY_FRAME + _ENERGY_FRAME // 2
+        pieces.append((start, cut))
+        start = cut
+    pieces.append((start, samples.size))
+    return pieces

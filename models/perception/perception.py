@@ -1,0 +1,419 @@
+"""Perception by models in this process: one ear per session, one set of models for all.
+
+Three threads. *Intake* owns every session's track and the speech detector; it runs at the process's own priority and
+does nothing that takes longer than about a millisecond, so that a hold does not wait for a transcript. The
+*recognizer* and the *turn detector* have a lowered thread each, because both are asked at the same moment, at the
+start of a closing silence, and the answer of one must not wait for the other.
+
+Everything that belongs to a session goes through its inbox in order: a request sees exactly the audio that was fed
+before it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sessions.core.effects import AssessTurn, OpenPerception, Transcribe
+from sessions.core.events import EndOfTurnProbability, Event, PerceptionFailed, SpeechProbability, Transcript
+from sessions.core.timeline import TICK_RATE, Span, Ticks, Word, ticks_per_sample
+from sessions.ports import Emit, PerceptionCapabilities
+
+from ..priority import load_lowered, lower_priority
+from .asr import LanguageUnsupported, Recognition, Recognizer
+from .endpoint import TurnDetector
+from .mel import SAMPLE_RATE
+from .requests import FairQueue
+from .track import TICKS_PER_SAMPLE, AudioForgotten, AudioMissing, InputTrack
+from .vad import WINDOW, SpeechDetector, SpeechState
+
+log = logging.getLogger(__name__)
+
+Samples = NDArray[np.float32]
+
+WINDOW_TICKS: Ticks = WINDOW * TICKS_PER_SAMPLE
+"""32 ms."""
+
+_NOTHING: Samples = np.zeros(0, np.float32)
+
+ASSETS: tuple[str, ...] = ("silero-vad", "smart-turn", "whisper-base")
+"""What `EmbeddedPerception.load` needs."""
+
+
+class DetectsSpeech(Protocol):
+    """See `SpeechDetector`."""
+
+    def detect(self, windows: Samples, states: list[SpeechState]) -> Samples: ...
+
+
+class DetectsTurns(Protocol):
+    """See `TurnDetector`."""
+
+    def probability(self, turn: Samples) -> float: ...
+
+
+class Recognizes(Protocol):
+    """See `Recognizer`."""
+
+    @property
+    def languages(self) -> tuple[str, ...]: ...
+
+    def recognize(self, samples: Samples, language: str = "en", *, times: bool = False) -> Recognition: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Feed:
+    start: Ticks
+    pcm: bytes
+    rate: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Cancel:
+    request: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Forget:
+    before: Ticks
+
+
+_Command: TypeAlias = _Feed | OpenPerception | Transcribe | AssessTurn | _Cancel | _Forget
+
+
+@dataclass(eq=False, slots=True)
+class _Ear:
+    """One session. `inbox`, `waiting` and `open` are guarded by the intake's lock; the rest is the intake's own."""
+
+    session: str
+    emit: Emit
+    track: InputTrack
+    inbox: deque[_Command] = field(default_factory=deque)
+    waiting: Ticks = 0
+    """Audio in the inbox."""
+    open: bool = True
+    language: str = "en"
+    speech: SpeechState | None = None
+    """None: speech probabilities are not wanted."""
+    window: Ticks = 0
+    """Where the next window begins."""
+    jobs: dict[int, _Job] = field(default_factory=dict)
+
+
+@dataclass(eq=False, slots=True)
+class _Job:
+    """A request with the audio that it is about."""
+
+    ear: _Ear
+    request: int
+    final: bool
+    span: Span
+    samples: Samples
+    language: str
+    wanted: bool = True
+
+    @property
+    def session(self) -> str:
+        return self.ear.session
+
+
+class EmbeddedPerception:
+    """`PerceptionPort` on Silero VAD, Smart Turn and Whisper."""
+
+    def __init__(
+        self,
+        detector: DetectsSpeech,
+        turns: DetectsTurns,
+        recognizer: Recognizes,
+        *,
+        history: Ticks = 120 * TICK_RATE,
+        workers: int = 1,
+        unload: Callable[[], None] | None = None,
+    ) -> None:
+        """Starts the threads; `stop` ends them.
+
+        `history`: the most audio that is kept, or may wait, per session. `workers`: utterances recognized at once.
+        `unload` is called after the last thread has ended.
+        """
+        self._detector = detector
+        self._turns = turns
+        self._recognizer = recognizer
+        self._history = history
+        self._unload = unload
+        self._changed = threading.Condition()
+        self._ears: dict[str, _Ear] = {}
+        self._busy: set[_Ear] = set()
+        """Ears with something in the inbox."""
+        self._stopping = False
+        self.windows_lost = 0
+        """Windows that no probability was given for, because audio came faster than it could be looked at."""
+        self._utterances: FairQueue[_Job] = FairQueue()
+        self._endings: FairQueue[_Job] = FairQueue()
+        self._threads = [threading.Thread(target=self._listen, name="intake", daemon=True)]
+        self._threads += [
+            threading.Thread(target=_work, args=(queue, answer), name=name, daemon=True)
+            for queue, answer, name in (
+                *[(self._utterances, self._transcript, f"recognizer-{n}") for n in range(workers)],
+                (self._endings, self._ending, "turn-detector"),
+            )
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    @classmethod
+    def load(cls, directories: Mapping[str, Path], *, workers: int = 1) -> EmbeddedPerception:
+        """Load the models from the directories of `ASSETS`, as `models.assets.ensure` returns them. Blocks."""
+        detector = SpeechDetector(directories["silero-vad"])
+        turns = TurnDetector(directories["smart-turn"])
+        recognizer = load_lowered(lambda: Recognizer(directories["whisper-base"], workers=workers))
+        # The first call of each allocates and plans; that is not to fall on somebody's first word.
+        silence = np.zeros(SAMPLE_RATE, np.float32)
+        detector.detect(silence[None, :WINDOW], [SpeechState()])
+        turns.probability(silence)
+        recognizer.recognize(silence, recognizer.languages[0], times=True)
+        return cls(detector, turns, recognizer, workers=workers, unload=recognizer.unload)
+
+    # --- the port: called from the event loop, never blocks ----------------------------------------------------------
+
+    @property
+    def capabilities(self) -> PerceptionCapabilities:
+        return PerceptionCapabilities(
+            window=WINDOW_TICKS, languages=self._recognizer.languages, end_of_turn=True, transcripts=True
+        )
+
+    def open(self, session: str, request: OpenPerception, emit: Emit) -> None:
+        with self._changed:
+            if (ear := self._ears.get(session)) is None:
+                ear = self._ears[session] = _Ear(session, emit, InputTrack(self._history))
+            ear.emit = emit
+            self._post(ear, request)
+
+    def feed(self, session: str, start: Ticks, pcm: bytes, rate: int) -> None:
+        """See `PerceptionPort`. Raises ValueError for a rate that does not divide 48 kHz and for half a sample."""
+        length = ticks_per_sample(rate)
+        if len(pcm) % 2:
+            raise ValueError(f"pcm has {len(pcm)} bytes; 16-bit samples need an even number")
+        with self._changed:
+            if (ear := self._ears.get(session)) is None:
+                return
+            ear.waiting += len(pcm) // 2 * length
+            self._post(ear, _Feed(start, pcm, rate))
+            # Only a process that has stood still for as long as it remembers gets here. The oldest goes; the track
+            # shows silence in its place.
+            while ear.waiting > self._history and (lost := _oldest_feed(ear.inbox)) is not None:
+                ear.inbox.remove(lost)
+                ear.waiting -= _ticks(lost)
+
+    def transcribe(self, session: str, request: Transcribe) -> None:
+        self._command(session, request)
+
+    def assess(self, session: str, request: AssessTurn) -> None:
+        self._command(session, request)
+
+    def cancel(self, session: str, request: int) -> None:
+        """See `PerceptionPort`. An answer that is being handed over at this moment may still arrive."""
+        self._command(session, _Cancel(request))
+
+    def forget(self, session: str, before: Ticks) -> None:
+        self._command(session, _Forget(before))
+
+    def close(self, session: str) -> None:
+        with self._changed:
+            ear = self._ears.pop(session, None)
+            if ear is None:
+                return
+            ear.open = False
+            ear.inbox.clear()
+            self._busy.discard(ear)
+        self._utterances.drop(session)
+        self._endings.drop(session)
+
+    def stop(self) -> None:
+        """End the threads, after what each is computing right now; nothing is emitted afterwards. Idempotent."""
+        with self._changed:
+            if self._stopping:
+                return
+            self._stopping = True
+            for ear in self._ears.values():
+                ear.open = False
+            self._ears.clear()
+            self._busy.clear()
+            self._changed.notify_all()
+        self._utterances.close()
+        self._endings.close()
+        for thread in self._threads:
+            thread.join()
+        if self._unload is not None:
+            self._unload()
+
+    def _command(self, session: str, command: _Command) -> None:
+        with self._changed:
+            if (ear := self._ears.get(session)) is not None:
+                self._post(ear, command)
+
+    def _post(self, ear: _Ear, command: _Command) -> None:
+        ear.inbox.append(command)
+        self._busy.add(ear)
+        self._changed.notify()
+
+    # --- intake ------------------------------------------------------------------------------------------------------
+
+    def _listen(self) -> None:
+        listening: set[_Ear] = set()
+        """Ears with a whole window that was not looked at yet."""
+        while True:
+            with self._changed:
+                while not (self._busy or listening or self._stopping):
+                    self._changed.wait()
+                if self._stopping:
+                    return
+                news = [(ear, list(ear.inbox)) for ear in self._busy]
+                for ear in self._busy:
+                    ear.inbox.clear()
+                    ear.waiting = 0
+                self._busy.clear()
+            for ear, commands in news:
+                for command in commands:
+                    try:
+                        self._apply(ear, command)
+                    except Exception as error:
+                        log.exception("session %s: %s failed", ear.session, type(command).__name__)
+                        if isinstance(command, Transcribe | AssessTurn):
+                            _tell(ear, _failure(command.request, error))
+                listening.add(ear)
+            # One window of everybody, then the inboxes again: a session that appends a minute at once delays the
+            # others' windows by a batch, not by a minute's worth.
+            listening = {ear for ear in listening if ear.open and self._due(ear)}
+            if listening:
+                self._look(list(listening))
+
+    def _apply(self, ear: _Ear, command: _Command) -> None:
+        match command:
+            case _Feed(start, pcm, rate):
+                if ear.track.append(start, pcm, rate):
+                    ear.window = start
+                    ear.speech = ear.speech and SpeechState()
+            case OpenPerception(speech, language):
+                ear.language = language
+                if speech and ear.speech is None:
+                    ear.speech, ear.window = SpeechState(), ear.track.end
+                elif not speech:
+                    ear.speech = None
+            case Transcribe(request, start, end, final):
+                self._request(ear, request, Span(start, end), final, self._utterances)
+            case AssessTurn(request, start, at):
+                self._request(ear, request, Span(start, at), True, self._endings)
+            case _Cancel(request):
+                if (job := ear.jobs.pop(request, None)) is not None:
+                    job.wanted = False
+                    self._utterances.cancel(ear.session, request)
+                    self._endings.cancel(ear.session, request)
+            case _Forget(before):
+                # Windows that were not looked at yet are still needed, whatever the session has done with the rest.
+                ear.track.forget(min(before, ear.window) if ear.speech is not None else before)
+
+    def _request(self, ear: _Ear, request: int, span: Span, final: bool, queue: FairQueue[_Job]) -> None:
+        try:
+            samples = ear.track.read(span.start, span.end)
+        except AudioForgotten as error:
+            _tell(ear, PerceptionFailed(request, "audio_forgotten", str(error)))
+        except AudioMissing as error:
+            _tell(ear, PerceptionFailed(request, "audio_missing", str(error)))
+        else:
+            ear.jobs = {number: job for number, job in ear.jobs.items() if job.wanted}
+            ear.jobs[request] = job = _Job(ear, request, final, span, samples, ear.language)
+            if (overtaken := queue.put(job)) is not None:
+                overtaken.wanted = False
+
+    def _due(self, ear: _Ear) -> bool:
+        if ear.speech is None:
+            return False
+        if (lost := ear.track.oldest - ear.window) > 0:
+            skipped = -(-lost // WINDOW_TICKS)
+            self.windows_lost += skipped
+            ear.window += skipped * WINDOW_TICKS
+        return ear.window + WINDOW_TICKS <= ear.track.end
+
+    def _look(self, ears: list[_Ear]) -> None:
+        """One window of each."""
+        windows = np.stack([ear.track.read(ear.window, ear.window + WINDOW_TICKS) for ear in ears])
+        states = [ear.speech or SpeechState() for ear in ears]
+        try:
+            probabilities = self._detector.detect(windows, states)
+        except Exception:
+            # Nobody asked, so nobody is answered; the core's own time-outs see that no probability comes.
+            log.exception("speech detection failed for %d sessions", len(ears))
+            self.windows_lost += len(ears)
+            probabilities = None
+        for row, ear in enumerate(ears):
+            start, ear.window = ear.window, ear.window + WINDOW_TICKS
+            if probabilities is not None:
+                _tell(ear, SpeechProbability(start, ear.window, float(probabilities[row])))
+
+    # --- answers -----------------------------------------------------------------------------------------------------
+
+    def _transcript(self, job: _Job) -> Event:
+        try:
+            # Word times are for the history; a look at an utterance that goes on is about the words alone.
+            heard = self._recognizer.recognize(job.samples, job.language, times=job.final)
+        except LanguageUnsupported as error:
+            return PerceptionFailed(job.request, "language_unsupported", str(error))
+        words = tuple(
+            Word(word.text, job.span.start + _to_ticks(word.start), job.span.start + _to_ticks(word.end))
+            for word in heard.words
+        )
+        return Transcript(job.request, job.span.start, job.span.end, heard.text, words)
+
+    def _ending(self, job: _Job) -> Event:
+        return EndOfTurnProbability(job.request, job.span.end, self._turns.probability(job.samples))
+
+
+def _work(queue: FairQueue[_Job], answer: Callable[[_Job], Event]) -> None:
+    """A worker thread: whatever happens in a model, the next request is served."""
+    lower_priority()
+    while (job := queue.take()) is not None:
+        if not (job.wanted and job.ear.open):
+            continue
+        try:
+            event = answer(job)
+        except Exception as error:
+            log.exception("perception request %d of session %s failed", job.request, job.session)
+            event = _failure(job.request, error)
+        job.samples = _NOTHING  # the ear may keep the job until its next request
+        if job.wanted:
+            job.wanted = False
+            _tell(job.ear, event)
+
+
+def _tell(ear: _Ear, event: Event) -> None:
+    if not ear.open:
+        return
+    try:
+        ear.emit(event)
+    except Exception:
+        # A session whose shell is gone; it will be closed, and the others need this thread.
+        log.exception("session %s took no perception event", ear.session)
+
+
+def _failure(request: int, error: Exception) -> PerceptionFailed:
+    return PerceptionFailed(request, "perception_failed", f"{type(error).__name__}: {error}")
+
+
+def _oldest_feed(inbox: deque[_Command]) -> _Feed | None:
+    return next((command for command in inbox if isinstance(command, _Feed)), None)
+
+
+def _ticks(feed: _Feed) -> Ticks:
+    return len(feed.pcm) // 2 * ticks_per_sample(feed.rate)
+
+
+def _to_ticks(seconds: float) -> Ticks:
+    return round(seconds * TICK_RATE)
