@@ -1,0 +1,379 @@
+"""The asyncio shell around the session core: one task and one mailbox per session, effects through three ports."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from .core.config import SessionConfig
+from .core.effects import (
+    AdmitFrame,
+    AdvanceEpoch,
+    AppendInput,
+    AssessTurn,
+    CancelPerception,
+    CancelResponse,
+    ClearTimer,
+    CloseEngine,
+    Count,
+    DropAudio,
+    EndSession,
+    FlushCarrier,
+    ForgetInput,
+    GrantCredit,
+    HoldCarrier,
+    Notify,
+    OpenEngine,
+    OpenPerception,
+    ReleaseTrack,
+    ResumeCarrier,
+    SetTimer,
+    StartResponse,
+    Transcribe,
+)
+from .core.events import AudioArrived, CarrierAttached, CarrierLost, Close, DuplexFrame, EngineAudio, Event, TimerDue
+from .core.session import Session
+from .core.state import Abilities
+from .core.timeline import TICK_RATE, Ticks
+from .counters import Counters
+from .journal import Journal, Recorder
+from .mailbox import Mail, Mailbox
+from .ports import Busy, CarrierPort, EnginePort, OutputFrame, PerceptionPort
+from .tracks import OutputTrack, silence, ticks_of
+
+log = logging.getLogger(__name__)
+
+AUDIO_WAITING = 60 * 48_000
+"""Bytes of user audio that may wait in a mailbox (60 s at 24 kHz)."""
+MAIL_WAITING = 2_000
+"""Mails from which a reader is asked to wait."""
+BATCH = 64
+"""Mails handled before other sessions get the loop again."""
+
+
+class SessionHandle:
+    """What a carrier holds of its session: a place to put events and audio."""
+
+    def __init__(self, runner: _Runner) -> None:
+        self._runner = runner
+
+    @property
+    def session(self) -> str:
+        return self._runner.session
+
+    def post(self, event: Event) -> None:
+        """Add an event; never dropped. On the event loop only."""
+        self._runner.put(Mail(event))
+
+    def audio(self, pcm: bytes, rate: int) -> None:
+        """Add user audio: mono 16-bit PCM at `rate` Hz (dividing 48 kHz), any length. On the event loop only."""
+        self._runner.audio(pcm, rate)
+
+    @property
+    def input_end(self) -> Ticks:
+        """Where the audio put so far ends on the input track."""
+        return self._runner.input_end
+
+    async def room(self) -> None:
+        """Wait while more mail waits than a well-behaved client could have sent."""
+        await self._runner.room()
+
+    async def closed(self) -> None:
+        """Wait until the session has ended and everything of it is freed."""
+        await self._runner.done.wait()
+
+
+class SessionManager:
+    """All sessions of this process. Methods are called on the event loop."""
+
+    def __init__(
+        self,
+        engine: EnginePort,
+        perception: PerceptionPort,
+        *,
+        counters: Counters | None = None,
+        recorder: Recorder | None = None,
+        incarnation: int = 1,
+        max_sessions: int | None = None,
+    ) -> None:
+        self.engine = engine
+        self.perception = perception
+        self.counters = counters or Counters()
+        self.recorder = recorder
+        self.incarnation = incarnation
+        self.max_sessions = max_sessions
+        self._runners: dict[str, _Runner] = {}
+        self._closing = False
+
+    def __len__(self) -> int:
+        return len(self._runners)
+
+    @property
+    def waiting(self) -> int:
+        """Mails that wait, over all sessions."""
+        return sum(len(runner.mailbox) for runner in self._runners.values())
+
+    def open(self, carrier: CarrierPort, config: SessionConfig) -> SessionHandle:
+        """Begin a session on `carrier`. Raises `Busy` at once when there is no room."""
+        if self._closing:
+            raise Busy("the server is shutting down; connect to another one", retry_after=5.0)
+        if self.max_sessions is not None and len(self._runners) >= self.max_sessions:
+            raise Busy(f"all {self.max_sessions} sessions are in use; try again soon", retry_after=5.0)
+        session = f"sess_{secrets.token_hex(8)}"
+        runner = _Runner(self, session, carrier, config)
+        runner.begin()
+        self._runners[session] = runner
+        self.counters.add("sessions_opened")
+        return SessionHandle(runner)
+
+    def forget(self, session: str) -> None:
+        if self._runners.pop(session, None) is not None:
+            self.counters.add("sessions_closed")
+
+    async def close(self, reason: str = "server_shutdown") -> None:
+        """End all sessions and wait for them; further ones are refused."""
+        self._closing = True
+        runners = list(self._runners.values())
+        for runner in runners:
+            runner.put(Mail(Close(reason)))
+        await asyncio.gather(*(runner.done.wait() for runner in runners))
+        if self.recorder is not None:
+            await asyncio.to_thread(self.recorder.close)
+
+
+class _Runner:
+    """One session: mailbox, task, timers, output tracks, and the hands of its core."""
+
+    def __init__(self, manager: SessionManager, session: str, carrier: CarrierPort, config: SessionConfig) -> None:
+        self._manager = manager
+        self._engine = manager.engine
+        self._perception = manager.perception
+        self._counters = manager.counters
+        self._carrier = carrier
+        self.session = session
+        can = manager.engine.capabilities
+        self._core = Session(
+            session,
+            manager.incarnation,
+            config,
+            Abilities(can.turns == "engine", can.listens == "audio", manager.perception.capabilities.transcripts),
+        )
+        self._rate = can.output_rate
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._began = self._loop.time()
+        self.mailbox = Mailbox(AUDIO_WAITING)
+        self._wake = asyncio.Event()
+        self._room = asyncio.Event()
+        self._room.set()
+        self.done = asyncio.Event()
+        self._tracks: dict[str, OutputTrack] = {}
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self.input_end: Ticks = 0
+        self._pcm: bytes | None = None
+        self._pcm_rate = 0
+        self._journal: Journal | None = None
+        if manager.recorder is not None:
+            self._journal = manager.recorder.open(
+                session, manager.incarnation, config, self._core.state.abilities, self._rate
+            )
+        self._hands: dict[type, Callable[[Any], None]] = {
+            OpenPerception: lambda e: self._perception.open(session, e, self.emit),
+            Transcribe: lambda e: self._perception.transcribe(session, e),
+            AssessTurn: lambda e: self._perception.assess(session, e),
+            CancelPerception: lambda e: self._perception.cancel(session, e.request),
+            ForgetInput: lambda e: self._perception.forget(session, e.before),
+            OpenEngine: lambda e: self._engine.open(e.fence, e.config, self.emit),
+            AppendInput: self._append_input,
+            StartResponse: self._engine.start,
+            GrantCredit: self._engine.grant,
+            CancelResponse: lambda e: self._engine.cancel(e.fence, e.response),
+            AdvanceEpoch: lambda e: self._engine.advance(e.fence),
+            CloseEngine: lambda e: self._close_ports(),
+            AdmitFrame: self._admit,
+            DropAudio: self._drop,
+            ReleaseTrack: self._release,
+            HoldCarrier: lambda e: carrier.hold(),
+            ResumeCarrier: lambda e: carrier.resume(),
+            FlushCarrier: lambda e: carrier.flush(e.fence),
+            Notify: lambda e: carrier.notify(e.notice),
+            SetTimer: self._set_timer,
+            ClearTimer: self._clear_timer,
+            Count: lambda e: self._counters.add(e.name, e.by),
+            EndSession: self._end,
+        }
+
+    # --- in ----------------------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Attach the carrier at once, so that a refusal (`Busy`) reaches the caller and nothing stays behind."""
+        try:
+            self._handle(Mail(CarrierAttached(self._carrier.capabilities.acknowledged)))
+        except Busy:
+            self._close_ports()
+            if self._journal is not None:
+                self._journal.discard()
+            raise
+        self._task = self._loop.create_task(self._run(), name=self.session)
+
+    def emit(self, event: Event, pcm: bytes | None = None) -> None:
+        """`Emit` of the ports: from any thread."""
+        mail = Mail(event, pcm, self._rate)
+        if threading.get_ident() == self._thread:
+            self.put(mail)
+        else:
+            try:
+                self._loop.call_soon_threadsafe(self.put, mail)
+            except RuntimeError:
+                # The loop is closed: the process is going down and nobody is left to tell.
+                log.debug("event after the loop closed: %s", type(event).__name__)
+
+    def put(self, mail: Mail) -> None:
+        lost = self.mailbox.put(mail)
+        if lost:
+            self._counters.add("input_overflow", lost)
+        if len(self.mailbox) > MAIL_WAITING:
+            self._room.clear()
+        self._wake.set()
+
+    def audio(self, pcm: bytes, rate: int) -> None:
+        start = self.input_end
+        self.input_end += ticks_of(pcm, rate)
+        if self.input_end > start:
+            self.put(Mail(AudioArrived(start, self.input_end), pcm, rate))
+
+    async def room(self) -> None:
+        await self._room.wait()
+
+    # --- the task ----------------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        try:
+            while not self._core.state.closed:
+                await self._wake.wait()
+                self._wake.clear()
+                handled = 0
+                while (mail := self.mailbox.take()) is not None and not self._core.state.closed:
+                    self._handle(mail)
+                    handled += 1
+                    if handled % BATCH == 0:
+                        await asyncio.sleep(0)
+                self._room.set()
+        except Exception:
+            # A fault of ours in one session must not take the others along, nor leave anything of it behind.
+            log.exception("session %s failed", self.session)
+            self._counters.add("session_fault")
+            self._close_ports()
+            self._end(EndSession("internal_error"))
+        finally:
+            self._manager.forget(self.session)
+            self.done.set()
+
+    def _now(self) -> Ticks:
+        return max(self._core.state.now, round((self._loop.time() - self._began) * TICK_RATE))
+
+    def _handle(self, mail: Mail) -> None:
+        event = mail.event
+        now = self._now()
+        if self._journal is not None:
+            self._journal.event(event, now, mail.pcm, mail.rate)
+        if mail.pcm is not None:
+            self._keep(event, mail.pcm)
+        if isinstance(event, AudioArrived):
+            self._pcm = mail.pcm if mail.pcm is not None else silence(event.end - event.start, 24_000)
+            self._pcm_rate = mail.rate if mail.pcm is not None else 24_000
+            self._perception.feed(self.session, event.start, self._pcm, self._pcm_rate)
+        effects = self._core.handle(event, now)
+        if self._journal is not None:
+            self._journal.effects(effects)
+        hands = self._hands
+        for effect in effects:
+            hands[type(effect)](effect)
+
+    def _keep(self, event: Event, pcm: bytes) -> None:
+        """Hold engine audio until the core admits or drops it."""
+        if isinstance(event, EngineAudio):
+            source = event.response
+            active = self._core.state.active
+            if active is None or active.id != source:
+                return
+        elif isinstance(event, DuplexFrame):
+            source = "duplex"
+        else:
+            return
+        track = self._tracks.get(source)
+        if track is None:
+            track = self._tracks[source] = OutputTrack(self._rate, event.start)
+        if not track.append(event.start, pcm) and source == "duplex":
+            track = self._tracks[source] = OutputTrack(self._rate, event.start)
+            track.append(event.start, pcm)
+
+    # --- hands -------------------------------------------------------------------------------------------------------
+
+    def _append_input(self, effect: AppendInput) -> None:
+        if self._pcm is not None:
+            self._engine.append(self.session, effect.start, self._pcm, self._pcm_rate)
+
+    def _admit(self, effect: AdmitFrame) -> None:
+        length = effect.end - effect.start
+        pcm = self._tracks[effect.source].cut(effect.source_start, effect.source_start + length)
+        if self._journal is not None:
+            self._journal.sent(effect, pcm)
+        self._carrier.admit(
+            OutputFrame(
+                effect.fence,
+                effect.sequence,
+                effect.response,
+                effect.item,
+                effect.start,
+                effect.end,
+                effect.placed_at,
+                pcm,
+                self._rate,
+            )
+        )
+
+    def _drop(self, effect: DropAudio) -> None:
+        self._counters.add(f"dropped_ticks_{effect.why}", effect.end - effect.start)
+        track = self._tracks.get(effect.source)
+        if track is not None and effect.source == "duplex" and self._core.state.active is None:
+            track.drop_before(effect.end)
+
+    def _release(self, effect: ReleaseTrack) -> None:
+        self._tracks.pop(effect.source, None)
+
+    def _set_timer(self, effect: SetTimer) -> None:
+        self._clear_timer(effect)
+        due = self._began + effect.due / TICK_RATE
+        self._timers[effect.name] = self._loop.call_at(due, self._timer_due, effect.name)
+
+    def _clear_timer(self, effect: SetTimer | ClearTimer) -> None:
+        timer = self._timers.pop(effect.name, None)
+        if timer is not None:
+            timer.cancel()
+
+    def _timer_due(self, name: str) -> None:
+        self._timers.pop(name, None)
+        self.put(Mail(TimerDue(name)))
+
+    def _close_ports(self) -> None:
+        self._engine.close(self.session)
+        self._perception.close(self.session)
+
+    def _end(self, effect: EndSession) -> None:
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        self._tracks.clear()
+        if self._journal is not None:
+            self._journal.close(effect.reason)
+        self._carrier.end(effect.reason)
+
+
+def lost(reason: str) -> tuple[Event, Event]:
+    """What a carrier posts when its peer is gone for good."""
+    return CarrierLost(reason), Close(reason)

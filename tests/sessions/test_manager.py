@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from sessions.core.config import SessionConfig
+from sessions.core.events import CarrierLost, Close, ResponseCreate
+from sessions.core.notices import InputTranscriptDone, PlaybackCleared, ResponseClosed, SpeechStarted
+from sessions.core.timeline import to_seconds
+from sessions.journal import Recorder
+from sessions.manager import SessionHandle, SessionManager
+from sessions.ports import Busy
+from sessions.replay.rerun import rerun
+from sessions.virtual_clock import run
+from tests.sessions.fakes import CountingEngine, LoudnessPerception, NotebookCarrier
+
+CONFIG = SessionConfig(transcribe_input=True)
+LOUD = b"\x00\x20" * 480
+QUIET = bytes(960)
+
+
+async def microphone(handle: SessionHandle, *stretches: tuple[float, bool]) -> None:
+    """Play 20 ms chunks in real time: (seconds, speaking) after each other."""
+    for seconds, speaking in stretches:
+        for _ in range(round(seconds * 50)):
+            await asyncio.sleep(0.02)
+            handle.audio(LOUD if speaking else QUIET, 24_000)
+
+
+def test_a_spoken_turn_is_answered_and_the_audio_goes_out_at_most_the_lead_ahead() -> None:
+    async def scenario() -> None:
+        carrier, engine = NotebookCarrier(), CountingEngine()
+        manager = SessionManager(engine, LoudnessPerception())
+        handle = manager.open(carrier, CONFIG)
+        await microphone(handle, (0.5, False), (1.0, True), (4.0, False))
+        assert [entry.text for entry in engine.started[0].context] == ["what is the time"]
+        assert any(isinstance(notice, InputTranscriptDone) for notice in carrier.notices)
+        first = carrier.frames[0][0]
+        for at, frame in carrier.frames:
+            assert to_seconds(frame.end) <= at - first + 0.2 + 1e-6
+        assert b"".join(frame.pcm for _, frame in carrier.frames) == b"".join(
+            (i % 32768).to_bytes(2, "little") for i in range(48_000)
+        )
+        assert [frame.sequence for _, frame in carrier.frames] == list(range(len(carrier.frames)))
+        await manager.close()
+        assert carrier.ended == "server_shutdown"
+
+    run(scenario())
+
+
+def test_an_interruption_stops_the_engine_flushes_the_carrier_and_nothing_of_the_old_epoch_follows() -> None:
+    async def scenario() -> None:
+        carrier, engine = NotebookCarrier(), CountingEngine(seconds=5.0)
+        manager = SessionManager(engine, LoudnessPerception())
+        handle = manager.open(carrier, CONFIG)
+        await microphone(handle, (0.5, False), (1.0, True), (1.5, False), (0.5, True), (3.0, False))
+        assert "hold" in carrier.calls
+        assert "flush 1" in carrier.calls
+        epochs = [frame.fence.epoch for _, frame in carrier.frames]
+        assert epochs == sorted(epochs)
+        cleared = next(notice for notice in carrier.notices if isinstance(notice, PlaybackCleared))
+        sent = max(frame.end for _, frame in carrier.frames if frame.response == cleared.response)
+        assert 0 < cleared.heard <= sent
+        assert sum(isinstance(notice, SpeechStarted) for notice in carrier.notices) == 2
+        await manager.close()
+        assert manager.counters["ledger_fault"] == 0
+
+    run(scenario())
+
+
+def test_a_session_too_many_is_refused_at_once_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        recorder = Recorder(tmp_path)
+        manager = SessionManager(CountingEngine(room=1), LoudnessPerception(), recorder=recorder)
+        manager.open(NotebookCarrier(), CONFIG)
+        with pytest.raises(Busy):
+            manager.open(NotebookCarrier(), CONFIG)
+        assert len(manager) == 1
+        await manager.close()
+        assert len(list(tmp_path.iterdir())) == 1
+
+    run(scenario())
+
+
+def test_after_close_no_task_no_timer_and_no_session_is_left() -> None:
+    async def scenario() -> None:
+        perception, engine = LoudnessPerception(), CountingEngine()
+        manager = SessionManager(engine, perception)
+        before = len(asyncio.all_tasks())
+        handles = [manager.open(NotebookCarrier(), CONFIG) for _ in range(5)]
+        for handle in handles:
+            handle.post(ResponseCreate())
+        await asyncio.sleep(1.0)
+        for handle in handles:
+            handle.post(CarrierLost("gone"))
+            handle.post(Close("gone"))
+            await handle.closed()
+        await asyncio.sleep(0)
+        assert len(manager) == 0
+        assert len(asyncio.all_tasks()) == before
+        assert sorted(engine.closed) == sorted(perception.closed) == sorted(engine.opened)
+
+    run(scenario())
+
+
+def test_a_flood_of_audio_keeps_the_newest_and_marks_the_rest_as_a_gap() -> None:
+    async def scenario() -> None:
+        perception = LoudnessPerception()
+        manager = SessionManager(CountingEngine(), perception)
+        handle = manager.open(NotebookCarrier(), CONFIG)
+        minute = b"\x00\x20" * 24_000 * 40
+        handle.audio(minute, 24_000)
+        handle.audio(minute, 24_000)
+        handle.audio(minute, 24_000)
+        await asyncio.sleep(0.1)
+        fed = perception.fed[handle.session]
+        assert [any(pcm) for _, pcm, _ in fed] == [False, False, True]
+        assert [start for start, _, _ in fed] == [0, 40 * 48_000, 80 * 48_000]
+        assert manager.counters["input_overflow"] == 2
+        await manager.close()
+
+    run(scenario())
+
+
+def test_the_journal_of_an_interrupted_conversation_re_runs_identically(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        manager = SessionManager(CountingEngine(seconds=5.0), LoudnessPerception(), recorder=Recorder(tmp_path))
+        carrier = NotebookCarrier()
+        handle = manager.open(carrier, CONFIG)
+        await microphone(handle, (0.5, False), (1.0, True), (1.5, False), (0.5, True), (3.0, False))
+        handle.post(Close())
+        await handle.closed()
+        assert any(isinstance(notice, ResponseClosed) for notice in carrier.notices)
+        await manager.close()
+
+    run(scenario())
+    (folder,) = tmp_path.iterdir()
+    result = rerun(folder)
+    assert result.identical, str(result.difference)
+    assert result.events > 200
+
+
+def test_a_changed_journal_is_told_apart_at_its_first_difference(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        manager = SessionManager(CountingEngine(), LoudnessPerception(), recorder=Recorder(tmp_path))
+        handle = manager.open(NotebookCarrier(), CONFIG)
+        await microphone(handle, (0.5, False), (1.0, True), (1.0, False))
+        await manager.close()
+
+    run(scenario())
+    (folder,) = tmp_path.iterdir()
+    events = folder / "events.jsonl"
+    lines = events.read_text().splitlines(keepends=True)
+    changed = next(i for i, line in enumerate(lines) if "SpeechStarted" in line)
+    lines[changed] = lines[changed].replace('"at":', '"at":1')
+    events.write_text("".join(lines))
+    result = rerun(folder)
+    assert result.difference is not None
+    assert result.difference.recorded != result.difference.rerun
+    assert "SpeechStarted" in str(result.difference)
