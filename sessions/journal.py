@@ -24,7 +24,7 @@ from typing import IO
 
 from .core.config import SessionConfig
 from .core.effects import AdmitFrame, Effect, Notify
-from .core.events import AudioArrived, DuplexFrame, EngineAudio, Event
+from .core.events import AudioArrived, DuplexFrame, EngineAudio, Event, ItemCreate
 from .core.notices import PlaybackCleared
 from .core.records import Plain, to_plain
 from .core.state import Abilities
@@ -164,6 +164,8 @@ class _Files:
         if pcm is not None:
             if isinstance(event, AudioArrived):
                 record["track"] = self._user(event.start, pcm, rate)
+            elif isinstance(event, ItemCreate) and event.audio is not None:
+                record["track"] = self._user(event.audio.start, pcm, rate)
             elif isinstance(event, EngineAudio | DuplexFrame):
                 record["track"] = "agent_generated"
                 record["at"] = self.generated

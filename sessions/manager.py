@@ -7,6 +7,7 @@ import logging
 import secrets
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from .core.config import SessionConfig
@@ -35,7 +36,17 @@ from .core.effects import (
     StartResponse,
     Transcribe,
 )
-from .core.events import AudioArrived, CarrierAttached, CarrierLost, Close, DuplexFrame, EngineAudio, Event, TimerDue
+from .core.events import (
+    AudioArrived,
+    CarrierAttached,
+    CarrierLost,
+    Close,
+    DuplexFrame,
+    EngineAudio,
+    Event,
+    ItemCreate,
+    TimerDue,
+)
 from .core.session import Session
 from .core.state import Abilities
 from .core.timeline import TICK_RATE, Ticks
@@ -72,6 +83,10 @@ class SessionHandle:
     def audio(self, pcm: bytes, rate: int) -> None:
         """Add user audio: mono 16-bit PCM at `rate` Hz (dividing 48 kHz), any length. On the event loop only."""
         self._runner.audio(pcm, rate)
+
+    def item(self, create: ItemCreate, pcm: bytes, rate: int) -> None:
+        """Add an item whose content is audio. It lies on the input track like live audio, but opens no turn."""
+        self._runner.item(create, pcm, rate)
 
     @property
     def input_end(self) -> Ticks:
@@ -246,6 +261,11 @@ class _Runner:
         if self.input_end > start:
             self.put(Mail(AudioArrived(start, self.input_end), pcm, rate))
 
+    def item(self, create: ItemCreate, pcm: bytes, rate: int) -> None:
+        start = self.input_end
+        self.input_end += ticks_of(pcm, rate)
+        self.put(Mail(replace(create, audio=AudioArrived(start, self.input_end)), pcm, rate))
+
     async def room(self) -> None:
         await self._room.wait()
 
@@ -283,7 +303,9 @@ class _Runner:
             self._journal.event(event, now, mail.pcm, mail.rate)
         if mail.pcm is not None:
             self._keep(event, mail.pcm)
-        if isinstance(event, AudioArrived):
+        if isinstance(event, ItemCreate) and event.audio is not None and mail.pcm is not None:
+            self._feed_item(event.audio.start, mail.pcm, mail.rate)
+        elif isinstance(event, AudioArrived):
             self._pcm = mail.pcm if mail.pcm is not None else silence(event.end - event.start, 24_000)
             self._pcm_rate = mail.rate if mail.pcm is not None else 24_000
             self._perception.feed(self.session, event.start, self._pcm, self._pcm_rate)
@@ -293,6 +315,13 @@ class _Runner:
         hands = self._hands
         for effect in effects:
             hands[type(effect)](effect)
+
+    def _feed_item(self, start: Ticks, pcm: bytes, rate: int) -> None:
+        """Audio of an item is only listened to on request: no speech is reported in it."""
+        config = self._core.state.config
+        self._perception.open(self.session, OpenPerception(False, config.language), self.emit)
+        self._perception.feed(self.session, start, pcm, rate)
+        self._perception.open(self.session, OpenPerception(config.turns is not None, config.language), self.emit)
 
     def _keep(self, event: Event, pcm: bytes) -> None:
         """Hold engine audio until the core admits or drops it."""

@@ -141,6 +141,9 @@ class Commands:
         if event.audio is not None:
             item.spoken = True
             item.start, item.end = event.audio.start, event.audio.end
+            s.input.arrive(item.start, item.end, False, s.now)
+            if s.utterance is None:
+                s.input.buffer_start = max(s.input.buffer_start, item.end)
         if event.previous is None:
             previous = conversation.append(item)
         else:

@@ -1,0 +1,57 @@
+"""What the process tells about itself: event loop lag, memory, counters."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import deque
+from pathlib import Path
+
+PERIOD = 0.01
+"""Seconds between two looks at the loop."""
+KEPT = 6_000
+"""Looks kept: the last minute."""
+
+
+class LoopLag:
+    """How late the event loop gets to things: the delay of a 10 ms timer beyond its due time."""
+
+    def __init__(self) -> None:
+        self._lags: deque[float] = deque(maxlen=KEPT)
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._watch(), name="loop-lag")
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def reset(self) -> None:
+        self._lags.clear()
+
+    async def _watch(self) -> None:
+        loop = asyncio.get_running_loop()
+        due = loop.time() + PERIOD
+        while True:
+            await asyncio.sleep(max(0.0, due - loop.time()))
+            now = loop.time()
+            self._lags.append(max(0.0, now - due))
+            due = now + PERIOD
+
+    def quantile(self, share: float) -> float:
+        """The lag in seconds that `share` of the looks of the last minute stayed within (nearest rank); 0 before any."""
+        if not self._lags:
+            return 0.0
+        ordered = sorted(self._lags)
+        return ordered[min(len(ordered) - 1, math.ceil(share * len(ordered)) - 1)]
+
+
+def resident_bytes() -> int:
+    """Resident set size of this process (Linux; 0 elsewhere)."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except (OSError, IndexError, ValueError):
+        return 0
+    return pages * 4096
