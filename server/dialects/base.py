@@ -1,0 +1,61 @@
+"""What every dialect is: one protocol's messages, translated to and from the vocabulary of the session core.
+
+A dialect is sans-I/O: it never awaits, never reads a clock and never touches a socket. A carrier feeds it what came in
+and writes what comes out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from sessions.core.config import SessionConfig
+from sessions.core.events import Event, ItemCreate
+from sessions.core.fence import Fence
+from sessions.core.notices import Notice
+from sessions.ports import OutputFrame
+
+
+@dataclass(frozen=True, slots=True)
+class InputAudio:
+    """Live user audio: mono PCM16 little-endian at `rate` Hz, any length but never half a sample."""
+
+    pcm: bytes
+    rate: int
+
+
+@dataclass(frozen=True, slots=True)
+class ItemAudio:
+    """An item whose content is audio. The session gives the samples a span of their own and fills `create.audio`."""
+
+    create: ItemCreate
+    pcm: bytes
+    rate: int
+
+
+Received = Event | InputAudio | ItemAudio
+
+
+class Dialect(Protocol):
+    """One connection's translator.
+
+    `send` and `send_frame` are called in the order in which the messages go onto the wire, as late as possible: what a
+    flush throws away was never encoded, so no encoder or resampler state remembers it.
+    """
+
+    @property
+    def config(self) -> SessionConfig:
+        """The configuration to open the session with."""
+
+    def open(self, session: str) -> list[str]:
+        """The messages that greet a new connection to `session`; called once, before any other message goes out."""
+
+    def receive(self, message: str | bytes) -> list[Received]:
+        """One message from the peer. Never raises for what a peer can send: bad input is a `CommandRejected`."""
+
+    def send(self, notice: Notice) -> list[str]: ...
+
+    def send_frame(self, frame: OutputFrame) -> list[str]: ...
+
+    def flush(self, fence: Fence) -> None:
+        """From here on audio belongs to `fence`; forget every sample of before."""
