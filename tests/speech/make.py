@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from tests.speech import RATE, SetName, folder
 from tests.speech.edges import FLOOR_DB, find_edges
 from tests.speech.noises import make_noise
-from tests.speech.phrases import BACKCHANNELS, COMMANDS, NOISES, QUESTIONS, RECORDED, ROUNDS
+from tests.speech.phrases import BACKCHANNELS, COMMANDS, NOISES, QUESTIONS, RECORDED, ROUNDS, Phrases
 from tests.speech.voices import VOICES, ToolMissing, speak
 
 LEAD = RATE // 10
@@ -62,10 +62,12 @@ class Source:
     floor_db: float = FLOOR_DB
 
 
-def spoken(kind: str, name: str, phrases: dict[str, list[str]]) -> Iterator[Source]:
+def spoken(kind: str, name: str, phrases: Phrases) -> Iterator[Source]:
     """Every phrase of a set, each by the next voice of its split's round."""
-    for split, texts in phrases.items():
-        for text, voice_name in zip(texts, cycle(ROUNDS[name][split])):
+    for split, entries in phrases.items():
+        turns = cycle(ROUNDS[name][split])
+        for entry in entries:
+            text, voice_name = entry if isinstance(entry, tuple) else (entry, next(turns))
             voice = VOICES[voice_name]
             if voice.split != split:
                 raise ValueError(f"voice {voice_name} speaks in {voice.split}, not in {split}; see ROUNDS")

@@ -59,7 +59,9 @@ def _one_cough(rng: np.random.Generator) -> Signal:
     f0 = np.linspace(rng.uniform(220, 320), 130, n)
     voiced = _resonate(_glottal(n, f0, 0.08, rng), body) * np.roll(_swell(n, 0.03, 0.05), _length(0.16)) * 1.2
     voiced[: _length(0.16)] = 0
-    return np.asarray(burst / np.abs(burst).max() + flow / np.abs(flow).max() * 0.4 + voiced / np.abs(voiced).max() * 0.35, np.float64)
+    return np.asarray(
+        burst / np.abs(burst).max() + flow / np.abs(flow).max() * 0.4 + voiced / np.abs(voiced).max() * 0.35, np.float64
+    )
 
 
 def cough(rng: np.random.Generator) -> Signal:

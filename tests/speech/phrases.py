@@ -1,8 +1,17 @@
-"""What is said in each set and split, and by whom. Voices go round in turn, so no voice owns a kind of phrase."""
+"""What is said in each set and split, and by whom.
+
+Voices go round in turn, so no voice owns a kind of phrase, save where a voice is named: those clips are by a voice that
+says the phrase so that it can be understood (most engines read a hum as a word).
+"""
 
 from __future__ import annotations
 
-QUESTIONS: dict[str, list[str]] = {
+from typing import TypeAlias
+
+Phrases: TypeAlias = dict[str, list[str | tuple[str, str]]]
+"""By split: what is said, or what is said and by which voice."""
+
+QUESTIONS: Phrases = {
     "tune": [
         "What is the largest ocean on Earth?",
         "How many days are there in a week?",
@@ -41,60 +50,62 @@ QUESTIONS: dict[str, list[str]] = {
     ],
 }
 
-BACKCHANNELS: dict[str, list[str]] = {
+BACKCHANNELS: Phrases = {
     "tune": [
-        "mm-hmm",
+        ("mm-hmm", "slt"),
         "right",
         "yeah",
         "uh-huh",
         "okay",
         "I see",
-        "sure",
+        ("sure", "hibari-low"),
         "yep",
-        "hmm",
+        ("hmm", "slt"),
+        ("hmm", "espeak-gb"),
         "oh wow",
         "got it",
-        "mm-hmm",
-        "yes",
-        "cool",
+        ("yes", "slt"),
+        ("cool", "slt"),
+        ("great", "hibari-low"),
     ],
     "test": [
-        "mm-hmm",
-        "uh-huh",
+        ("mm-hmm", "rms"),
+        ("mm-hmm", "awb"),
+        ("uh-huh", "hibari-high"),
+        ("uh-huh", "awb"),
+        ("hmm", "awb"),
+        ("mm", "rms"),
+        ("aha", "joe"),
         "right",
         "yeah",
         "okay",
-        "I see",
+        ("I see", "awb"),
         "sure",
         "yep",
-        "hmm",
-        "oh wow",
+        ("oh wow", "joe"),
         "got it",
-        "mm-hmm",
         "oh really",
         "great",
         "nice",
         "of course",
         "makes sense",
         "exactly",
-        "true",
+        ("true", "hibari-high"),
         "alright",
-        "aha",
         "oh okay",
         "yes",
         "absolutely",
-        "yeah yeah",
+        ("yeah yeah", "joe"),
         "fair enough",
         "interesting",
         "right right",
         "okay sure",
-        "mm",
         "wow",
         "good",
-        "hmm",
-        "uh-huh",
         "I know",
-        "yeah",
+        ("yeah", "joe-fast"),
+        ("I see", "joe"),
+        ("right", "hibari-high"),
     ],
 }
 
@@ -115,7 +126,7 @@ NOISES: dict[str, list[tuple[str, int]]] = {
 }
 """Sound and seed."""
 
-COMMANDS: dict[str, list[str]] = {
+COMMANDS: Phrases = {
     "tune": [
         "stop",
         "wait, no",

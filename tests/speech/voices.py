@@ -57,14 +57,14 @@ VOICES: dict[str, Voice] = {
     )
 }
 
-# ruff: noqa: RUF001 (phones are what they look like)
+
 # Hums have no spelling that every engine reads as a hum, so each gets them in its own phones.
 _HUMS: dict[str, dict[str, str]] = {
-    "mm-hmm": {"flite": "ah m hh ah m", "espeak": "@mh'Vm", "piper": "əmhˈʌm", "hibari": "əmhˈʌm"},
-    "uh-huh": {"flite": "ah hh ah", "espeak": "Vh'V", "piper": "ʌhˈʌ", "hibari": "əhˈʌ"},
-    "hmm": {"flite": "hh ah m m", "espeak": "h'Vm:", "piper": "hˈʌm", "hibari": "hˈʌm"},
-    "aha": {"flite": "ah hh aa", "espeak": "Ah'A:", "piper": "ɑhˈɑː", "hibari": "ɑhˈɑ"},
-    "mm": {"flite": "m m m", "espeak": "m'm:", "piper": "mˈm", "hibari": "ˈmm"},
+    "mm-hmm": {"flite": "m m hh m m"},
+    "uh-huh": {"flite": "ah hh ah", "espeak": "Vh'V", "hibari": "əhˈʌ"},
+    "hmm": {"flite": "hh m m", "espeak": "h'm"},
+    "aha": {"piper": "ɑːhˈɑː"},
+    "mm": {"flite": "m m m"},
 }
 
 
