@@ -1,0 +1,80 @@
+"""uvicorn's sans-I/O WebSocket protocol, with little room for unsent bytes and a way to see them.
+
+Stock uvicorn waits for a drained transport before a send, not after, and lets 64 KiB gather in user space and the
+kernel as much as it likes. An interruption cannot take those bytes back. Here nothing gathers in user space beyond one
+message, the kernel takes new bytes only while few are unsent (`TCP_NOTSENT_LOWAT`), and the protocol object itself is
+put into the ASGI scope, so that a carrier can wait for room first and decide afterwards what to send.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+from asyncio.transports import BaseTransport
+from typing import Final
+
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+if sys.platform != "win32":
+    import fcntl
+    import termios
+
+EXTENSION: Final = "talkover.wire"
+"""Name under which the protocol stands in the extensions of the ASGI scope."""
+
+SEND_BUFFER: Final = 64 * 1024
+"""SO_SNDBUF in bytes; Linux books twice that for its own overhead."""
+NOT_SENT_MAX: Final = 16 * 1024
+"""Bytes that the kernel may hold without having sent them: about 250 ms of base64 audio at 24 kHz."""
+FAIL_LINGER: Final = 2.0
+"""Seconds that a peer has to take the closing frame of a failed connection."""
+
+
+class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
+    """The `ws=` class for uvicorn; a `Wire` for the carrier."""
+
+    def connection_made(self, transport: BaseTransport) -> None:
+        super().connection_made(transport)
+        self.transport.set_write_buffer_limits(high=0)
+        sock = transport.get_extra_info("socket")
+        if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
+            if hasattr(socket, "TCP_NOTSENT_LOWAT"):
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, NOT_SENT_MAX)
+
+    async def run_asgi(self) -> None:
+        self.scope["extensions"] = {**(self.scope["extensions"] or {}), EXTENSION: {"wire": self}}
+        await super().run_asgi()
+
+    def has_room(self) -> bool:
+        """Whether a message would go to the kernel at once, as far as it takes it."""
+        return self.writable.is_set()
+
+    async def room(self) -> None:
+        """Wait for `has_room`. Returns without suspending where there is room, and when the connection is lost."""
+        await self.writable.wait()
+
+    def unsent(self) -> int:
+        """Bytes that were handed over and have not left this machine, or were not acknowledged yet."""
+        sock = self.transport.get_extra_info("socket")
+        waiting = self.transport.get_write_buffer_size()
+        if sock is None or self.transport.is_closing() or sys.platform == "win32":
+            return waiting
+        try:
+            kernel = fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, bytes(4))
+        except OSError:
+            return waiting
+        return waiting + int.from_bytes(kernel, "little")
+
+    def fail(self, code: int, reason: str) -> None:
+        """Close a connection whose peer does not read: the closing frame waits behind what is unsent, but not long."""
+        if self.transport.is_closing():
+            return
+        self.conn.fail(code, reason)
+        self.transport.write(b"".join(self.conn.data_to_send()))
+        self.close_sent = True
+        # Whoever waits for room would wait for ever: a closing transport never asks for more.
+        self.writable.set()
+        self.transport.close()
+        asyncio.get_running_loop().call_later(FAIL_LINGER, self.transport.abort)
