@@ -1,0 +1,368 @@
+"""The embedded engine: thinkers fill clauses, one talker speaks them, the most urgent response first.
+
+Per response: a thread of the pool thinks and cuts its text into clauses; the one talker thread takes the next clause
+of whichever response needs it most, as long as that clause begins within the response's credit.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import zlib
+from collections import Counter, deque
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+from sessions.core.config import SessionConfig
+from sessions.core.effects import GrantCredit, StartResponse
+from sessions.core.events import EngineDone, EngineFailed, EngineStage, EngineText, EngineToolCall, Event
+from sessions.core.fence import Fence
+from sessions.core.timeline import TICK_RATE, Ticks
+from sessions.ports import Busy, Emit, EngineCapabilities
+
+from ..lane import ResponseLane
+from .clauses import ClauseCutter
+from .gate import Urgency
+from .speakable import Speakable, SpokenWord
+from .stop import Stop
+from .talker import Talker, TalkerError
+from .thinker import TextPiece, Thinker, ThinkerError, Thinking, ThinkRequest, Thought
+from .threads import give_way
+
+log = logging.getLogger(__name__)
+
+_CLAUSES_AHEAD = 4
+"""Unspoken clauses after which thinking waits: more would be lost work at the next interruption."""
+_CHARACTER: Ticks = TICK_RATE // 15
+"""About how long a character sounds; for urgency only."""
+
+
+class _Reply:
+    """One response on its way. `changed` of the engine guards `clauses`, `unspoken` and `thinking`."""
+
+    def __init__(self, request: StartResponse, emit: Emit, rate: int, order: int) -> None:
+        self.request = request
+        self.order = order
+        self.stop = Stop()
+        self.lane = ResponseLane(request.fence, request.response, request.credit, rate, emit)
+        self.clauses: deque[str | Event] = deque()
+        self.unspoken = 0
+        self.thinking: Thinking | None = None
+        self.heard = False
+        self.stages: set[str] = set()
+
+    def urgency(self) -> Urgency:
+        """Who has not been heard yet goes first, in order of arrival; then whoever would fall silent first."""
+        if not self.heard:
+            return (0, self.order)
+        return (1, self.lane.ahead + self.unspoken * _CHARACTER)
+
+    def stage(self, name: str) -> None:
+        if name not in self.stages:
+            self.stages.add(name)
+            self.lane.post(EngineStage(self.request.fence, self.request.response, name))
+
+    def post(self, event: Event) -> None:
+        self.lane.post(event, last=isinstance(event, EngineDone | EngineFailed))
+
+
+class _Session:
+    def __init__(self, fence: Fence, emit: Emit) -> None:
+        self.fence = fence
+        self.emit = emit
+        self.replies: dict[str, _Reply] = {}
+
+
+class EmbeddedEngine:
+    """`EnginePort` over a `Thinker` and a `Talker`.
+
+    `max_sessions`: one more gets `Busy`, at once. Calls return at once; everything is computed on threads of low
+    priority. `shutdown` ends them; the engine owns thinker and talker and closes them.
+
+    `counters` (names to totals): "sessions_refused", "requests_unknown" (unknown session, or a response that is over
+    or was never begun), "requests_stale" (a fence older than the session's), "responses_stopped" (by cancel, advance
+    or close while they were computing).
+    """
+
+    def __init__(self, thinker: Thinker, talker: Talker, *, max_sessions: int = 8) -> None:
+        if max_sessions < 1:
+            raise ValueError(f"max_sessions {max_sessions} must be at least 1")
+        self._thinker = thinker
+        self._talker = talker
+        self._max_sessions = max_sessions
+        self._changed = threading.Condition()
+        self._sessions: dict[str, _Session] = {}
+        self._order = 0
+        self._closing = False
+        self._counters: Counter[str] = Counter()
+        # A response that was told to stop holds its thread for one token more.
+        self._pool = ThreadPoolExecutor(max_sessions + 4, "talkover-think", initializer=give_way)
+        self._talking = threading.Thread(target=self._talk, name="talkover-talk")
+        self._talking.start()
+
+    @property
+    def capabilities(self) -> EngineCapabilities:
+        return EngineCapabilities(
+            turns="core",
+            context="core",
+            listens="text",
+            output_rate=self._talker.rate,
+            interruption="rewind",
+            tools=True,
+        )
+
+    @property
+    def counters(self) -> Mapping[str, int]:
+        with self._changed:
+            return dict(self._counters)
+
+    @property
+    def active(self) -> int:
+        """Responses that are being computed or wait for credit."""
+        with self._changed:
+            return sum(len(session.replies) for session in self._sessions.values())
+
+    # --- the port ---------------------------------------------------------------------------------------------------
+
+    def open(self, fence: Fence, config: SessionConfig, emit: Emit) -> None:
+        """See `EnginePort.open`. An open session takes the new fence and goes on. Raises Busy."""
+        with self._changed:
+            known = self._sessions.get(fence.session)
+            if known is None:
+                if self._closing or len(self._sessions) >= self._max_sessions:
+                    self._counters["sessions_refused"] += 1
+                    raise Busy(f"all {self._max_sessions} sessions of this engine are taken", retry_after=5.0)
+                self._sessions[fence.session] = _Session(fence, emit)
+                return
+            known.emit = emit
+        self.advance(fence)
+
+    def append(self, session: str, start: Ticks, pcm: bytes, rate: int) -> None:
+        """This engine reads transcripts; audio is not for it."""
+
+    def start(self, request: StartResponse) -> None:
+        with self._changed:
+            session = self._sessions.get(request.fence.session)
+            if session is None or self._closing or request.response in session.replies:
+                self._counters["requests_unknown"] += 1
+                return
+            if request.fence.order < session.fence.order:
+                self._counters["requests_stale"] += 1
+                return
+            self._order += 1
+            reply = _Reply(request, session.emit, self._talker.rate, self._order)
+            session.replies[request.response] = reply
+        reply.stop.then(self._wake)
+        try:
+            self._pool.submit(self._think, reply)
+        except RuntimeError:  # the engine was shut down in between
+            self._stop([reply])
+
+    def grant(self, request: GrantCredit) -> None:
+        reply = self._find(request.fence.session, request.response)
+        if reply is None:
+            return  # all of it was made and emitted before the credit came
+        reply.lane.grant(request.until)
+        self._retire_if_done(reply)
+        self._wake()
+
+    def cancel(self, fence: Fence, response: str) -> None:
+        reply = self._find(fence.session, response)
+        if reply is None:
+            with self._changed:
+                self._counters["requests_unknown"] += 1
+            return
+        self._stop([reply])
+
+    def advance(self, fence: Fence) -> None:
+        with self._changed:
+            session = self._sessions.get(fence.session)
+            if session is None:
+                self._counters["requests_unknown"] += 1
+                return
+            if fence.order < session.fence.order:
+                self._counters["requests_stale"] += 1
+                return
+            session.fence = fence
+            stale = [reply for reply in session.replies.values() if reply.request.fence.order < fence.order]
+        self._stop(stale)
+
+    def close(self, session: str) -> None:
+        with self._changed:
+            gone = self._sessions.pop(session, None)
+        if gone is not None:
+            self._stop(list(gone.replies.values()))
+
+    def shutdown(self) -> None:
+        """Stop everything and wait for the threads, then close the models. Idempotent; blocks for about a token."""
+        with self._changed:
+            if self._closing:
+                return
+            self._closing = True
+            sessions = list(self._sessions)
+        for session in sessions:
+            self.close(session)
+        self._wake()
+        self._pool.shutdown(wait=True)
+        self._talking.join()
+        self._thinker.close()
+
+    # --- bookkeeping ------------------------------------------------------------------------------------------------
+
+    def _find(self, session: str, response: str) -> _Reply | None:
+        with self._changed:
+            known = self._sessions.get(session)
+            return known.replies.get(response) if known else None
+
+    def _wake(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+    def _stop(self, replies: list[_Reply]) -> None:
+        for reply in replies:
+            reply.lane.stop()
+            if self._forget(reply):
+                with self._changed:
+                    self._counters["responses_stopped"] += 1
+            reply.stop.set()
+
+    def _forget(self, reply: _Reply) -> bool:
+        with self._changed:
+            reply.clauses.clear()
+            session = self._sessions.get(reply.request.fence.session)
+            if session is None:
+                return not reply.stop
+            return session.replies.pop(reply.request.response, None) is not None
+
+    def _retire_if_done(self, reply: _Reply) -> None:
+        if reply.lane.finished:
+            self._forget(reply)
+
+    def _fail(self, reply: _Reply, code: str, message: str) -> None:
+        request = reply.request
+        reply.post(EngineFailed(request.fence, request.response, code, message))
+        with self._changed:
+            reply.clauses.clear()
+        reply.stop.set()
+        self._retire_if_done(reply)
+
+    # --- thinking ---------------------------------------------------------------------------------------------------
+
+    def _think(self, reply: _Reply) -> None:
+        request = reply.request
+        speakable, cutter = Speakable(), ClauseCutter()
+
+        def hear(words: list[SpokenWord]) -> None:
+            for word in words:
+                clause = cutter.feed(word)
+                if clause is not None:
+                    self._queue(reply, clause)
+
+        def tell(thought: Thought) -> None:
+            if reply.stop:
+                return
+            reply.stage("first_token")
+            if not isinstance(thought, TextPiece):
+                # What was said before the call is spoken before the call is made.
+                hear(speakable.finish())
+                self._queue(reply, cutter.finish())
+                call = EngineToolCall(request.fence, request.response, thought.call, thought.name, thought.arguments)
+                self._queue(reply, call)
+            elif request.modality == "text":
+                reply.heard = True
+                reply.post(EngineText(request.fence, request.response, thought.text))
+            else:
+                hear(speakable.feed(thought.text))
+
+        try:
+            thinking = self._thinker.think(_think_request(reply), tell, reply.stop)
+            if reply.stop:
+                return
+            hear(speakable.finish())
+            self._queue(reply, cutter.finish())
+        except ThinkerError as error:
+            self._fail(reply, error.code, str(error))
+        except Exception as error:
+            log.exception("thinking failed")
+            self._fail(reply, "thinker_failed", f"the thinker failed ({type(error).__name__}); see the server's log")
+        else:
+            done = EngineDone(
+                request.fence, request.response, thinking.reason, thinking.input_tokens, thinking.output_tokens
+            )
+            self._queue(reply, done)
+
+    def _queue(self, reply: _Reply, item: str | Event | None) -> None:
+        """Hand a clause, or an event that comes after it, to the talker; waits while the talker is far behind."""
+        if item is None:
+            return
+        if isinstance(item, str):
+            reply.stage("first_clause")
+        with self._changed:
+            while len(reply.clauses) >= _CLAUSES_AHEAD and not reply.stop:
+                self._changed.wait()
+            if reply.stop:
+                return
+            reply.clauses.append(item)
+            reply.unspoken += len(item) if isinstance(item, str) else 0
+            self._changed.notify_all()
+
+    # --- talking ----------------------------------------------------------------------------------------------------
+
+    def _talk(self) -> None:
+        give_way()
+        while (job := self._next_clause()) is not None:
+            reply, item = job
+            if not isinstance(item, str):
+                reply.post(item)
+                self._retire_if_done(reply)
+                continue
+            request = reply.request
+            try:
+                spoken = self._talker.speak(item, voice=request.voice, speed=request.speed, first=reply.lane.end == 0)
+            except TalkerError as error:
+                self._fail(reply, error.code, str(error))
+                continue
+            except Exception as error:
+                log.exception("talking failed")
+                self._fail(reply, "talker_failed", f"the talker failed ({type(error).__name__}); see the server's log")
+                continue
+            with self._changed:
+                reply.unspoken -= len(item)
+            if spoken.pcm:
+                reply.stage("first_audio")
+                reply.heard = True
+                reply.lane.say(spoken.pcm, spoken.words)
+
+    def _next_clause(self) -> tuple[_Reply, str | Event] | None:
+        """The next item of the most urgent response that has one and may have it made; None when all is over."""
+        with self._changed:
+            while True:
+                ready = [
+                    reply
+                    for session in self._sessions.values()
+                    for reply in session.replies.values()
+                    if reply.clauses and (reply.lane.wants_audio or not isinstance(reply.clauses[0], str))
+                ]
+                if ready:
+                    reply = min(ready, key=_Reply.urgency)
+                    item = reply.clauses.popleft()
+                    self._changed.notify_all()
+                    return reply, item
+                if self._closing:
+                    return None
+                self._changed.wait()
+
+
+def _think_request(reply: _Reply) -> ThinkRequest:
+    request = reply.request
+    return ThinkRequest(
+        context=request.context,
+        instructions=request.instructions,
+        tools=request.tools,
+        tool_choice=request.tool_choice,
+        max_output_tokens=request.max_output_tokens,
+        temperature=request.temperature,
+        spoken=request.modality == "audio",
+        seed=zlib.crc32(f"{request.fence.session}/{request.response}".encode()),
+        urgency=reply.urgency,
+    )

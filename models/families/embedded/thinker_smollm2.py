@@ -1,0 +1,321 @@
+"""The embedded thinker: SmolLM2-135M-Instruct on CTranslate2, int8, one core.
+
+Decoding is greedy with a mild repetition penalty: at this size sampling costs the right answer, and a run repeats
+itself exactly without a seed per request (the runtime has none), so `temperature` and `seed` are not used here.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+
+import ctranslate2
+import numpy as np
+from tokenizers import Tokenizer
+
+from sessions.core.config import Tool
+
+from . import chatml
+from .clauses import ends_sentence
+from .gate import Gate
+from .stop import Stop
+from .thinker import TextPiece, ThinkerError, Thinking, ThinkRequest, Thought, ToolCall
+from .threads import run_giving_way
+from .tool_calls import demanded_call, parse_calls
+
+_POSITIONS = 2048
+_REPETITION_PENALTY = 1.1
+_SPOKEN_SENTENCES = 3
+_SPOKEN_TOKENS, _WRITTEN_TOKENS = 96, 400
+"""Where a reply ends if nobody set a limit."""
+_ENOUGH = 48
+"""Tokens after which a spoken reply ends with the sentence."""
+
+
+class SmolLM2Thinker:
+    """`Thinker` on a folder that holds `model.bin`, `config.json`, `vocabulary.json` and `tokenizer.json`.
+
+    `replicas`: how many responses may be in memory at once (they share the weights). `cores`: how many compute at the
+    same time; the others wait between two tokens. `history_tokens` bounds the prompt: about a millisecond each before
+    the first token. Raises ThinkerError.
+    """
+
+    def __init__(self, folder: Path, *, replicas: int = 8, cores: int = 2, history_tokens: int = 256) -> None:
+        if not 0 < history_tokens <= 1024:
+            raise ValueError(f"history_tokens {history_tokens} must be in 1..1024")
+        try:
+            self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+            self._generator: ctranslate2.Generator | None = run_giving_way(
+                lambda: ctranslate2.Generator(
+                    str(folder), device="cpu", compute_type="int8", inter_threads=replicas, intra_threads=1
+                )
+            )
+        except Exception as error:
+            raise ThinkerError(
+                "thinker_missing", f"folder: {folder} holds no usable model ({error}); prepare the models again"
+            ) from error
+        self._gate = Gate(cores)
+        self._history_tokens = history_tokens
+        self._preamble = self.tokens(chatml.preamble())
+        self._closing = threading.Lock()
+        self._warm_up(replicas)
+
+    def think(self, request: ThinkRequest, tell: Callable[[Thought], None], stop: Stop) -> Thinking:
+        """See `Thinker.think`."""
+        stop.then(self._gate.wake)
+        tools = request.tools if request.tool_choice != "none" else ()
+        context = chatml.history(request.context, self._history_tokens, lambda text: len(self.tokens(text)))
+        if tools and request.tool_choice != "auto":
+            return self._call(request, tools, context, tell, stop)
+        prompt = self.fit(chatml.rules(request.instructions, tools), context + chatml.opening("assistant"))
+        reply = _Reply(self._tokenizer, tell, offers_tools=bool(tools), seed=request.seed, brief=request.spoken)
+        limit = request.max_output_tokens or (_SPOKEN_TOKENS if request.spoken else _WRITTEN_TOKENS)
+        written = self.generate(prompt, min(limit, _POSITIONS // 2), request, stop, reply.hear)
+        reply.finish()
+        cut = request.max_output_tokens is not None and written >= request.max_output_tokens and not reply.ended
+        return Thinking("max_output_tokens" if cut else "completed", len(self._preamble) + len(prompt), written)
+
+    def _call(
+        self, request: ThinkRequest, tools: Sequence[Tool], context: str, tell: Callable[[Thought], None], stop: Stop
+    ) -> Thinking:
+        """A call that the client demands, filled in by the model."""
+        # Signatures help to choose, and cost time before the first field otherwise.
+        shown = tools if request.tool_choice == "required" and len(tools) > 1 else ()
+        prompt = chatml.rules(request.instructions, shown) + context + chatml.opening("assistant")
+        said = (entry.text for entry in reversed(request.context) if entry.role == "user" and entry.kind == "message")
+        guided = _Guided(self, request, stop)
+        call = demanded_call(guided, prompt, next(said, ""), tools, request.tool_choice, _call_id(request.seed, 0))
+        if not stop:
+            tell(call)
+        return Thinking("completed", guided.read, guided.written)
+
+    def close(self) -> None:
+        with self._closing:
+            generator, self._generator = self._generator, None
+        if generator is not None:
+            # Left to the interpreter's exit, the native threads may abort the process.
+            generator.unload_model()
+            del generator
+
+    # --- generation -------------------------------------------------------------------------------------------------
+
+    def tokens(self, text: str) -> list[str]:
+        return list(self._tokenizer.encode(text, add_special_tokens=False).tokens)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return str(self._tokenizer.decode(ids))
+
+    def fit(self, rules: str, rest: str) -> list[str]:
+        """Tokens of the prompt; over-long instructions lose their end rather than the conversation its."""
+        tail = self.tokens(rest)
+        room = _POSITIONS // 2 - len(self._preamble) - len(tail)
+        head = self.tokens(rules)
+        if len(head) > room:
+            end = self.tokens(f"{chatml.TURN_END}\n")
+            head = head[: max(0, room - len(end))] + end
+        return head + tail
+
+    def generate(
+        self,
+        prompt: Sequence[str],
+        limit: int,
+        request: ThinkRequest,
+        stop: Stop,
+        hear: Callable[[int], bool],
+        *,
+        penalty: float = _REPETITION_PENALTY,
+    ) -> int:
+        """Greedy decoding; `hear` gets each token id, and ends it by returning True. Returns the tokens written."""
+        generator = self._generator
+        if generator is None:
+            raise ThinkerError("thinker_closed", "the thinker is shut down; start the server again")
+        written = 0
+        failures: list[Exception] = []
+        holds = self._gate.enter(request.urgency, stop)
+        if not holds:
+            return 0
+
+        def step(result: ctranslate2.GenerationStepResult) -> bool:
+            # Runs on the model's own thread. The permit is given back between tokens, so that a more urgent response
+            # goes first, and while `hear` waits for the talker.
+            nonlocal written, holds
+            self._gate.leave()
+            holds = False
+            if stop:
+                return True
+            written += 1
+            try:
+                if hear(result.token_id):
+                    return True
+            except Exception as error:
+                failures.append(error)
+                return True
+            holds = self._gate.enter(request.urgency, stop)
+            return not holds
+
+        try:
+            generator.generate_batch(
+                [list(prompt)],
+                max_length=limit,
+                sampling_topk=1,
+                repetition_penalty=penalty,
+                static_prompt=self._preamble,
+                cache_static_prompt=True,
+                include_prompt_in_result=False,
+                end_token=chatml.TURN_END,
+                callback=step,
+            )
+        finally:
+            if holds:
+                self._gate.leave()
+        if failures:
+            raise failures[0]
+        return written
+
+    def likeliest(self, prompt: Sequence[str], candidates: Collection[str], request: ThinkRequest, stop: Stop) -> str:
+        """Which of `candidates` (tokens) best continues `prompt`."""
+        generator = self._generator
+        if generator is None:
+            raise ThinkerError("thinker_closed", "the thinker is shut down; start the server again")
+        if not self._gate.enter(request.urgency, stop):
+            return next(iter(candidates))
+        try:
+            result = generator.generate_batch(
+                [list(prompt)],
+                max_length=1,
+                static_prompt=self._preamble,
+                cache_static_prompt=True,
+                include_prompt_in_result=False,
+                return_logits_vocab=True,
+            )[0]
+        finally:
+            self._gate.leave()
+        logits = np.asarray(result.logits[0][0]).reshape(-1)
+        return max(sorted(candidates), key=lambda token: float(logits[self._tokenizer.token_to_id(token)]))
+
+    def _warm_up(self, replicas: int) -> None:
+        """Every replica allocates, and reads the preamble, before somebody waits for it."""
+        generator = self._generator
+        if generator is None:
+            return
+        pending = [
+            generator.generate_batch(
+                [self.tokens(chatml.turn("user", "Hello.") + chatml.opening("assistant"))],
+                max_length=2,
+                static_prompt=self._preamble,
+                cache_static_prompt=True,
+                include_prompt_in_result=False,
+                asynchronous=True,
+            )
+            for _ in range(replicas)
+        ]
+        for results in pending:
+            results[0].result()
+
+
+class _Reply:
+    """Token ids into text as they come; knows when enough has been said, and keeps tool calls apart from speech."""
+
+    def __init__(
+        self, tokenizer: Tokenizer, tell: Callable[[Thought], None], *, offers_tools: bool, seed: int, brief: bool
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._tell = tell
+        self._offers_tools = offers_tools
+        self._seed = seed
+        self._brief = brief
+        self._ids: list[int] = []
+        self._text = ""
+        self._told = 0
+        self._sentences = 0
+        self.ended = False
+        """The reply is complete of itself, whatever limit it came near."""
+
+    def hear(self, token: int) -> bool:
+        self._ids.append(token)
+        text = self._tokenizer.decode(self._ids)
+        if text.endswith("\ufffd"):
+            return False  # in the middle of a character
+        self._text = text
+        if self._offers_tools and self._may_be_call():
+            return chatml.CALL_END in text
+        self._pass_on()
+        return self._brief and self._said_enough()
+
+    def finish(self) -> None:
+        if self._offers_tools and self._may_be_call():
+            calls = parse_calls(self._text)
+            if calls:
+                for number, (name, arguments) in enumerate(calls):
+                    self._tell(ToolCall(_call_id(self._seed, number), name, arguments))
+                self.ended = True
+                return
+        self._pass_on()
+
+    def _may_be_call(self) -> bool:
+        head = self._text.lstrip()
+        return head.startswith(chatml.CALL_START) or chatml.CALL_START.startswith(head)
+
+    def _pass_on(self) -> None:
+        if piece := self._text[self._told :]:
+            self._told = len(self._text)
+            self._tell(TextPiece(piece))
+
+    def _said_enough(self) -> bool:
+        words = self._text.split()
+        if not words or self._text[-1].isspace() or not ends_sentence(words[-1]) or re.search(r"\d\.$", words[-1]):
+            return False
+        self._sentences += 1
+        self.ended = self._sentences >= _SPOKEN_SENTENCES or len(self._ids) >= _ENOUGH
+        return self.ended
+
+
+class _Guided:
+    """`Guided` on the thinker: a text continued, and continuations weighed."""
+
+    def __init__(self, thinker: SmolLM2Thinker, request: ThinkRequest, stop: Stop) -> None:
+        self._thinker = thinker
+        self._request = request
+        self._stop = stop
+        self.read = 0
+        self.written = 0
+
+    def complete(self, prompt: str, until: str, limit: int) -> str:
+        ids: list[int] = []
+        text = ""
+
+        def hear(token: int) -> bool:
+            nonlocal text
+            ids.append(token)
+            text = self._thinker.decode(ids)
+            return any(mark in text for mark in until)
+
+        tokens = self._thinker.fit("", prompt)
+        self.read = max(self.read, len(tokens))
+        self.written += self._thinker.generate(tokens, limit, self._request, self._stop, hear, penalty=1.0)
+        ends = [place for mark in until if (place := text.find(mark)) >= 0]
+        return text[: min(ends)] if ends else text
+
+    def choose(self, prompt: str, options: Sequence[str]) -> int:
+        """Walks the options' tokens from the first one in which they differ, taking the likelier branch each time."""
+        left = {index: self._thinker.tokens(option) for index, option in enumerate(options)}
+        place = 0
+        while len(left) > 1 and not self._stop:
+            branches = {index: tokens[place] if place < len(tokens) else "" for index, tokens in left.items()}
+            if len(set(branches.values())) > 1:
+                shared = next(iter(left.values()))[:place]
+                best = self._thinker.likeliest(
+                    self._thinker.fit("", prompt) + shared, set(branches.values()) - {""}, self._request, self._stop
+                )
+                left = {index: tokens for index, tokens in left.items() if branches[index] == best}
+                self.written += 1
+            elif not any(branches.values()):
+                break  # the same option twice
+            place += 1
+        return next(iter(left))
+
+
+def _call_id(seed: int, number: int) -> str:
+    return f"call_{seed:08x}{number}"
