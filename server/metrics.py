@@ -7,6 +7,8 @@ import math
 from collections import deque
 from pathlib import Path
 
+from sessions.counters import Counters
+
 PERIOD = 0.01
 """Seconds between two looks at the loop."""
 KEPT = 6_000
@@ -55,3 +57,18 @@ def resident_bytes() -> int:
     except (OSError, IndexError, ValueError):
         return 0
     return pages * 4096
+
+
+def prometheus(counters: Counters, lag: LoopLag, sessions: int) -> str:
+    """Everything in Prometheus' text format, version 0.0.4."""
+    lines = [
+        "# TYPE talkover_sessions gauge",
+        f"talkover_sessions {sessions}",
+        "# TYPE talkover_resident_bytes gauge",
+        f"talkover_resident_bytes {resident_bytes()}",
+        "# TYPE talkover_loop_lag_seconds summary",
+        *(f'talkover_loop_lag_seconds{{quantile="{share}"}} {lag.quantile(share):.6f}' for share in (0.5, 0.99)),
+        "# TYPE talkover_events_total counter",
+        *(f'talkover_events_total{{event="{name}"}} {count}' for name, count in sorted(counters.snapshot().items())),
+    ]
+    return "\n".join(lines) + "\n"

@@ -31,11 +31,15 @@ class Settings:
     port: int = _setting(8787, "port to listen on (0: any free one)")
     engine: str = _setting("embedded", "what answers", choices=ENGINES)
     script: Path | None = _setting(None, "script of the scripted engines (TOML)", metavar="FILE")
-    llm_url: str | None = _setting(None, "OpenAI-compatible endpoint that thinks instead of the embedded model", metavar="URL")
+    llm_url: str | None = _setting(
+        None, "OpenAI-compatible endpoint that thinks instead of the embedded model", metavar="URL"
+    )
     llm_model: str | None = _setting(None, "model name at that endpoint", metavar="NAME")
     llm_key: str | None = _setting(None, "key for that endpoint", metavar="KEY")
     record: Path | None = _setting(None, "record every session below this folder", metavar="DIR")
-    max_sessions: int | None = _setting(None, "sessions at a time (default: as many as keep the first audio prompt)", metavar="N")
+    max_sessions: int | None = _setting(
+        None, "sessions at a time (default: as many as keep the first audio prompt)", metavar="N"
+    )
     lead_ms: int = _setting(200, "how far audio is sent ahead of playback", metavar="MS")
     frame_ms: int = _setting(20, "length of one piece of audio that is sent", metavar="MS")
     cache: Path | None = _setting(None, "where prepared model files lie (default: ~/.cache/talkover)", metavar="DIR")

@@ -254,7 +254,11 @@ class TurnEnded:
 
 @dataclass(frozen=True, slots=True)
 class StageReached:
-    """`response` reached `stage`; figures only."""
+    """`response` reached `stage`; figures only.
+
+    "words": all that it answers is known, the engine starts. The engine adds its own ("first_token", "first_clause",
+    "first_audio"). A response may reach stages before it is opened.
+    """
 
     response: str
     stage: str

@@ -113,6 +113,7 @@ class Speaking:
             return
         response.started = True
         response.credit = s.config.credit
+        self._notify(StageReached(response.id, "words"))
         self._out.append(
             StartResponse(
                 fence=response.fence,

@@ -1,0 +1,85 @@
+"""From settings to loaded models behind their ports. Part of the composition root: only `server.app` uses it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sessions.ports import EnginePort, PerceptionPort
+
+from .settings import Settings
+
+if TYPE_CHECKING:
+    from models.families.embedded.thinker import Thinker
+
+DEFAULT_SESSIONS = 3
+"""Sessions of the embedded engine at a time where no setting says otherwise."""
+
+Progress = Callable[[str, float], None]
+"""What is being done, and the fraction of all work that is done (0..1)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Models:
+    """The models behind their ports. `close` ends their threads; it blocks for about a token."""
+
+    engine: EnginePort
+    perception: PerceptionPort
+    close: Callable[[], None]
+
+
+def load(settings: Settings, progress: Progress) -> Models:
+    """Prepare and load what `settings` ask for. Blocks.
+
+    Raises AssetError, ThinkerError, TalkerError or ScriptError, each with its remedy in the message.
+    """
+    # The imports are here because everything else of the server works without a model, and they take a second.
+    from models.assets import ensure
+    from models.perception.perception import ASSETS as HEARING
+    from models.perception.perception import EmbeddedPerception
+
+    if settings.cache is not None:
+        os.environ["TALKOVER_CACHE"] = str(settings.cache)
+    thinks_here = settings.engine == "embedded" and settings.llm_url is None
+    directories = ensure([*HEARING, "hibari", *(["smollm2"] if thinks_here else [])], progress)
+    progress("loading the models", 1.0)
+    engine, stop_engine = _engine(settings, directories)
+    perception = EmbeddedPerception.load(directories)
+
+    def close() -> None:
+        stop_engine()
+        perception.stop()
+
+    return Models(engine, perception, close)
+
+
+def _engine(settings: Settings, directories: Mapping[str, Path]) -> tuple[EnginePort, Callable[[], None]]:
+    from models.families.embedded.talker_hibari import HibariTalker
+
+    talker = HibariTalker(directories["hibari"])
+    if settings.engine == "embedded":
+        from models.families.embedded.engine import EmbeddedEngine
+
+        rooms = settings.max_sessions or DEFAULT_SESSIONS
+        embedded = EmbeddedEngine(_thinker(settings, directories), talker, max_sessions=rooms)
+        return embedded, embedded.shutdown
+    from models.families.scripted import Script, ScriptedEngine
+
+    if settings.script is None:
+        raise ValueError("a scripted engine needs a script")
+    script = Script.load(settings.script)
+    scripted = ScriptedEngine(script, talker)
+    return scripted, scripted.shutdown
+
+
+def _thinker(settings: Settings, directories: Mapping[str, Path]) -> Thinker:
+    if settings.llm_url is not None and settings.llm_model is not None:
+        from models.families.embedded.thinker_openai import OpenAIThinker
+
+        return OpenAIThinker(settings.llm_url, settings.llm_model, settings.llm_key)
+    from models.families.embedded.thinker_smollm2 import SmolLM2Thinker
+
+    return SmolLM2Thinker(directories["smollm2"])
