@@ -43,7 +43,7 @@ class LoopLag:
             due = now + PERIOD
 
     def quantile(self, share: float) -> float:
-        """The lag in seconds that `share` of the looks of the last minute stayed within (nearest rank); 0 before any."""
+        """The lag in seconds that `share` of the looks of the last minute stayed within (nearest rank)."""
         if not self._lags:
             return 0.0
         ordered = sorted(self._lags)

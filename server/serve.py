@@ -56,6 +56,11 @@ def server_for(app: Talkover) -> uvicorn.Server:
     )
 
 
+def listening_port(server: uvicorn.Server) -> int:
+    """The port of a started server."""
+    return int(server.servers[0].sockets[0].getsockname()[1])
+
+
 async def _serve(settings: Settings) -> int:
     app = Talkover(settings)
     server = server_for(app)
@@ -82,11 +87,6 @@ async def _tell(app: Talkover, server: uvicorn.Server) -> None:
     if app.failure is not None:
         server.should_exit = True
         return
-    while not server.started:
-        await asyncio.sleep(0.05)
-    port = server.servers[0].sockets[0].getsockname()[1]
-    host = app.settings.host
-    print(
-        f"Talkover serves on http://{host}:{port} (Realtime: ws://{host}:{port}/v1/realtime). Ctrl-C ends it.",
-        flush=True,
-    )
+    host, port = app.settings.host, listening_port(server)
+    print(f"Talkover serves on http://{host}:{port} (Realtime: ws://{host}:{port}/v1/realtime)", flush=True)
+    print("Ctrl-C ends it.", flush=True)

@@ -77,7 +77,7 @@ class Settings:
 
 
 def add_options(parser: argparse.ArgumentParser, *names: str) -> None:
-    """Add the options of the settings `names` (all, when none is named). An option not given stays out of the result."""
+    """Add the options of the settings `names` (none: all). An option not given stays out of the result."""
     hints = typing.get_type_hints(Settings)
     for setting in dataclasses.fields(Settings):
         if names and setting.name not in names:

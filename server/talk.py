@@ -15,7 +15,7 @@ import websockets
 
 from .app import Talkover
 from .client import RATE, ClientError, Pcm, Played, RealtimeClient, Received, Utterance, play_out, to_wire_rate
-from .serve import run, server_for
+from .serve import listening_port, run, server_for
 from .settings import Settings
 from .timeline import Entry, Figures, figures, timeline
 
@@ -79,7 +79,6 @@ async def _own_server(settings: Settings) -> AsyncIterator[str]:
 
     app = Talkover(settings)
     server = server_for(app)
-    server.install_signal_handlers = lambda: None  # type: ignore[method-assign, attr-defined]
     serving = asyncio.create_task(server.serve(), name="server")
     bar = TerminalProgress(sys.stderr)
     try:
@@ -89,8 +88,7 @@ async def _own_server(settings: Settings) -> AsyncIterator[str]:
         bar.close()
         if app.failure is not None or serving.done():
             raise TalkError(f"the server did not start: {app.failure or 'see above'}")
-        port = server.servers[0].sockets[0].getsockname()[1]
-        yield f"ws://127.0.0.1:{port}/v1/realtime"
+        yield f"ws://127.0.0.1:{listening_port(server)}/v1/realtime"
     finally:
         server.should_exit = True
         await serving
@@ -143,14 +141,15 @@ async def _talk(
         write_stereo(out, client, said, began, ended)
         print(f"heard: {out} (user left, agent right)")
     if report is not None:
-        report.write_text(json.dumps(_report(entries, summary), indent=1) + "\n", encoding="utf-8")
+        _write_report(report, entries, summary)
     if settings.record is not None:
         print(f"recorded below {settings.record}")
     return 0
 
 
-def _report(entries: Sequence[Entry], summary: Figures) -> Mapping[str, object]:
-    return {"timeline": [entry.plain() for entry in entries], "figures": summary.plain()}
+def _write_report(path: Path, entries: Sequence[Entry], summary: Figures) -> None:
+    report = {"timeline": [entry.plain() for entry in entries], "figures": summary.plain()}
+    path.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
 
 
 async def _first_audio(client: RealtimeClient) -> float:

@@ -162,7 +162,7 @@ class WebSocketCarrier:
         while True:
             message = await self._websocket.receive()
             if message["type"] == "websocket.disconnect":
-                return "client_closed" if message.get("code") in (1000, 1001, 1005) else "connection_lost"
+                return "client_closed" if message.get("code") in (1000, 1001) else "connection_lost"
             text = message.get("text")
             data: str | bytes = message["bytes"] if text is None else text
             if len(data) > self._max_message:

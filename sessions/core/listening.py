@@ -328,6 +328,8 @@ class Listening:
         elif s.utterance is not None and s.utterance.item == owed.item:
             s.utterance.text = text
             self._speculate(text)
+            if turns is not None:
+                self._decide(s.policy.worded(text, turns))
         else:
             self._settle_words(owed.item, text)
 

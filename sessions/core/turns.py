@@ -98,6 +98,16 @@ class Ended:
 Decision: TypeAlias = Began | Hold | Resume | Interrupt | Look | Closing | Assess | Reopened | Ended
 
 
+def _written_completeness(words: str) -> float:
+    """How complete a transcript looks, 0..1: a question mark is set for a reason, a full stop often out of habit."""
+    text = words.rstrip().rstrip("\"'\u201d")
+    if text.endswith(("...", "\u2026", ",", "-")):
+        return 0.0
+    if text.endswith("?"):
+        return 1.0
+    return 0.5 if text.endswith((".", "!")) else 0.0
+
+
 @dataclass(slots=True)
 class TurnPolicy:
     """State of the turn taking of one session.
@@ -266,6 +276,7 @@ class TurnPolicy:
         if end - self.voiced_until < CLOSING:
             return []
         self.phase = "closing"
+        self.words = ""
         self.end_probability = None
         self.assessed_at = 0
         return [Closing(self.start, self.voiced_until)]
@@ -291,15 +302,26 @@ class TurnPolicy:
         longest = from_ms(config.max_silence_ms)
         if self.end_probability is None:
             return longest
-        doubt = max(0.0, 1.0 - self.end_probability / config.end_of_turn_threshold)
+        completeness = max(self.end_probability / config.end_of_turn_threshold, _written_completeness(self.words))
+        doubt = max(0.0, 1.0 - completeness)
         return SEMANTIC_SILENCE + round((longest - SEMANTIC_SILENCE) * doubt * doubt)
+
+    def worded(self, text: str, config: TurnConfig) -> list[Decision]:
+        """The words of a turn that is closing. How they end is evidence of its own: voices differ more than grammar."""
+        if self.phase != "closing":
+            return []
+        self.words = text
+        return self._end_if_complete(config)
 
     def assessed(self, at: Ticks, probability: float, config: TurnConfig) -> list[Decision]:
         """How complete the turn sounds at `at`, answering an `Assess`."""
         if self.phase != "closing" or at <= self.voiced_until:
             return []
         self.end_probability = probability
-        if self.position - self.voiced_until >= self._required_silence(config):
+        return self._end_if_complete(config)
+
+    def _end_if_complete(self, config: TurnConfig) -> list[Decision]:
+        if config.kind == "semantic_vad" and self.position - self.voiced_until >= self._required_silence(config):
             return self._end(self.position, "end_of_turn")
         return []
 
