@@ -1,0 +1,244 @@
+"""The protocol class under a real uvicorn on loopback, with a peer that reads only when the test says so."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+import uvicorn
+import uvloop
+from starlette.applications import Starlette
+from starlette.routing import WebSocketRoute
+from starlette.websockets import WebSocket
+from websockets.client import ClientProtocol
+from websockets.frames import Frame, Opcode
+from websockets.uri import parse_uri
+
+from server.carriers.uvicorn_websocket import EXTENSION, NOT_SENT_MAX, SEND_BUFFER, BoundedWebSocketProtocol
+
+LOOPS = pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+RECEIVE_BUFFER = 16 * 1024
+
+
+class ReadyServer(uvicorn.Server):
+    """Says when it listens, and leaves the signal handlers of the test run alone."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.ready = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets=sockets)
+        self.ready.set()
+
+
+class Peer:
+    """A WebSocket client whose reading is under control: bytes stay in the kernel until `read` is called."""
+
+    def __init__(self, port: int) -> None:
+        self._protocol = ClientProtocol(parse_uri(f"ws://127.0.0.1:{port}/"))
+        self._socket = socket.socket()
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
+        self._socket.setblocking(False)
+        self._port = port
+        self._events: list[object] = []
+
+    async def connect(self) -> None:
+        loop = asyncio.get_running_loop()
+        await loop.sock_connect(self._socket, ("127.0.0.1", self._port))
+        self._protocol.send_request(self._protocol.connect())
+        await self._flush()
+        while not self._events:
+            self._protocol.receive_data(await loop.sock_recv(self._socket, 4096))
+            self._events = list(self._protocol.events_received())
+
+    async def _flush(self) -> None:
+        for data in self._protocol.data_to_send():
+            if data:
+                await asyncio.get_running_loop().sock_sendall(self._socket, data)
+
+    async def read(self, last: Callable[[str], bool]) -> list[str]:
+        """Texts up to the first for which `last` holds, or the end of the connection."""
+        texts: list[str] = []
+        while True:
+            self._events += self._protocol.events_received()
+            while self._events:
+                event = self._events.pop(0)
+                if isinstance(event, Frame) and event.opcode is Opcode.TEXT:
+                    texts.append(bytes(event.data).decode())
+                    if last(texts[-1]):
+                        return texts
+            data = await asyncio.get_running_loop().sock_recv(self._socket, 65536)
+            if not data:
+                self._protocol.receive_eof()
+                return texts
+            self._protocol.receive_data(data)
+
+    @property
+    def close_code(self) -> int | None:
+        return self._protocol.close_code
+
+    def drop(self) -> None:
+        self._socket.close()
+
+
+def serve(new_loop: Callable[[], Any], handler: Callable[[WebSocket, Any], Awaitable[None]],
+          client: Callable[[Peer], Awaitable[None]]) -> None:  # fmt: skip
+    """Run `handler` behind uvicorn and `client` against it, in one loop, to the end of both."""
+
+    async def scene() -> None:
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        async def endpoint(websocket: WebSocket) -> None:
+            await websocket.accept()
+            try:
+                await handler(websocket, websocket.scope["extensions"][EXTENSION]["wire"])
+            except BaseException as error:
+                done.set_exception(error)
+                raise
+            done.set_result(None)
+
+        listener = socket.create_server(("127.0.0.1", 0))
+        app = Starlette(routes=[WebSocketRoute("/", endpoint)])
+        server = ReadyServer(
+            uvicorn.Config(app, ws=BoundedWebSocketProtocol, lifespan="off", log_level="critical", loop="none")
+        )
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        await server.ready.wait()
+        peer = Peer(listener.getsockname()[1])
+        try:
+            async with asyncio.timeout(20):
+                await peer.connect()
+                await client(peer)
+                await done
+        finally:
+            peer.drop()
+            server.should_exit = True
+            await serving
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(scene())
+
+
+@LOOPS
+def test_what_a_peer_does_not_read_is_bounded_and_counted(new_loop: Callable[[], Any]) -> None:
+    message = "x" * 1800
+    sent = 0
+    full = asyncio.Event()
+
+    async def handler(websocket: WebSocket, wire: Any) -> None:
+        nonlocal sent
+        while wire.has_room():
+            await websocket.send_text(message)
+            sent += 1
+        assert wire.unsent() > 0
+        full.set()
+        # The peer reads now: the room comes back by itself, and in the end nothing is left over.
+        await wire.room()
+        await websocket.send_text("end")
+
+    async def client(peer: Peer) -> None:
+        await full.wait()
+        texts = await peer.read(lambda text: text == "end")
+        assert texts == [message] * sent + ["end"]
+
+    serve(new_loop, handler, client)
+    # Both kernels book more than was asked for; beyond them only one message may stand in user space.
+    assert sent * len(message) < 2 * (NOT_SENT_MAX + SEND_BUFFER + RECEIVE_BUFFER) + len(message)
+
+
+@LOOPS
+def test_nothing_is_written_after_the_moment_that_found_no_room(new_loop: Callable[[], Any]) -> None:
+    """The gate's order: wait for room, then decide. What was decided against in the meantime never goes out."""
+    full = asyncio.Event()
+    epoch = 0
+
+    async def handler(websocket: WebSocket, wire: Any) -> None:
+        nonlocal epoch
+        while wire.has_room():
+            await websocket.send_text(f"{epoch}" * 1000)
+        full.set()
+        while not wire.has_room():
+            await wire.room()
+        assert epoch == 1
+        await websocket.send_text("1")
+
+    async def client(peer: Peer) -> None:
+        nonlocal epoch
+        await full.wait()
+        epoch = 1
+        texts = await peer.read(lambda text: text == "1")
+        assert set(texts[:-1]) == {"0" * 1000}
+
+    serve(new_loop, handler, client)
+
+
+@LOOPS
+def test_a_message_that_finds_room_is_on_its_way_before_anyone_else_runs(new_loop: Callable[[], Any]) -> None:
+    async def handler(websocket: WebSocket, wire: Any) -> None:
+        others_ran = False
+
+        def other() -> None:
+            nonlocal others_ran
+            others_ran = True
+
+        assert wire.has_room()
+        asyncio.get_running_loop().call_soon(other)
+        await websocket.send_text("now")
+        assert not others_ran
+
+    async def client(peer: Peer) -> None:
+        assert await peer.read(lambda text: True) == ["now"]
+
+    serve(new_loop, handler, client)
+
+
+@LOOPS
+def test_a_failed_connection_ends_although_its_peer_never_reads(new_loop: Callable[[], Any]) -> None:
+    async def handler(websocket: WebSocket, wire: Any) -> None:
+        while wire.has_room():
+            await websocket.send_text("x" * 1800)
+        wire.fail(1013, "slow")
+        wire.fail(1013, "twice does no harm")
+        message = await websocket.receive()
+        assert message["type"] == "websocket.disconnect"
+
+    async def client(peer: Peer) -> None:
+        return
+
+    serve(new_loop, handler, client)
+
+
+@LOOPS
+def test_a_failed_connection_tells_a_peer_that_reads_again_why(new_loop: Callable[[], Any]) -> None:
+    async def handler(websocket: WebSocket, wire: Any) -> None:
+        while wire.has_room():
+            await websocket.send_text("x" * 1800)
+        wire.fail(1013, "slow")
+        await websocket.receive()
+
+    async def client(peer: Peer) -> None:
+        await peer.read(lambda text: False)
+        assert peer.close_code == 1013
+
+    serve(new_loop, handler, client)
+
+
+@LOOPS
+def test_who_waits_for_room_is_woken_when_the_peer_is_gone(new_loop: Callable[[], Any]) -> None:
+    full = asyncio.Event()
+
+    async def handler(websocket: WebSocket, wire: Any) -> None:
+        while wire.has_room():
+            await websocket.send_text("x" * 1800)
+        full.set()
+        await wire.room()
+
+    async def client(peer: Peer) -> None:
+        await full.wait()
+        peer.drop()
+
+    serve(new_loop, handler, client)
