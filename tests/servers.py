@@ -18,7 +18,7 @@ import httpx
 
 ROOT = Path(__file__).resolve().parent.parent
 
-Engine = Literal["embedded", "scripted", "scripted_duplex"]
+Engine = Literal["embedded", "scripted", "duplex-script"]
 
 
 class ServerFailed(Exception):
