@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from . import settings as settings_module
 from .settings import SettingsError
+
+
+def default_recordings() -> Path:
+    """Where a talk is recorded unless told otherwise: the user's state directory (XDG base directory specification)."""
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(state) / "talkover" / "recordings"
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -56,6 +63,8 @@ def _parser() -> argparse.ArgumentParser:
         talk, "engine", "script", "llm_url", "llm_model", "llm_key", "record", "cache", "lead_ms", "frame_ms"
     )
 
+    talk.add_argument("--no-record", action="store_true", help=f"do not record (default: below {default_recordings()})")
+
     prepare = commands.add_parser(
         "prepare",
         help="fetch and prepare the model files, once",
@@ -87,6 +96,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from .talk import talk
 
             own = {name: options.pop(name) for name in TALK_OPTIONS}
+            if options.pop("no_record"):
+                options["record"] = None
+            elif own["url"] is None:
+                options.setdefault("record", default_recordings())
             return talk(**own, settings=settings_module.from_environment({"port": 0, **options}))
         from .serve import serve
 
@@ -102,8 +115,6 @@ TALK_OPTIONS = ("file", "interrupt_at", "out", "url", "key", "turns", "instructi
 
 
 def _prepare(options: dict[str, object]) -> int:
-    import os
-
     from models.assets import main as prepare
 
     if "cache" in options:

@@ -115,6 +115,11 @@ class RealtimeClient:
         self._finished: BaseException | None = None
 
     @property
+    def session(self) -> str:
+        """Id of the session, once connected."""
+        return next((event.text("session", "id") for event in self.events if event.type == "session.created"), "")
+
+    @property
     def now(self) -> float:
         return asyncio.get_running_loop().time()
 

@@ -124,7 +124,7 @@ async def _talk(
         said = [client.say(question)]
         await _answer(client, 0)
         for after, words in others:
-            playing = await _first_audio(client)
+            playing = _newest_audio(client)
             await client.pause(max(0.0, playing + after - client.now))
             mark = len(client.events)
             said.append(client.say(words))
@@ -143,7 +143,7 @@ async def _talk(
     if report is not None:
         _write_report(report, entries, summary)
     if settings.record is not None:
-        print(f"recorded below {settings.record}")
+        print(f"recorded: {settings.record / client.session}")
     return 0
 
 
@@ -152,7 +152,7 @@ def _write_report(path: Path, entries: Sequence[Entry], summary: Figures) -> Non
     path.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
 
 
-async def _first_audio(client: RealtimeClient) -> float:
+def _newest_audio(client: RealtimeClient) -> float:
     """When the newest answer began to sound."""
     deltas = client.of("response.output_audio.delta")
     newest = deltas[-1].response
@@ -160,13 +160,15 @@ async def _first_audio(client: RealtimeClient) -> float:
 
 
 async def _answer(client: RealtimeClient, after: int) -> None:
-    """Wait until an answer to what was just said sounds, or the turn turned out to have none."""
+    """Wait until an answer to what was said after event `after` sounds, or the agent goes on where it was held."""
+    known = {event.response for event in client.events[:after]}
 
     def sounds(event: Received) -> bool:
         """the answer's first audio"""
         if event.type == "error":
             raise ClientError(f"the server says: {event.text('error', 'message')}")
-        return event.type == "response.output_audio.delta" or event.type == "x_talkover.resumed"
+        new = event.type == "response.output_audio.delta" and event.response not in known
+        return new or event.type == "x_talkover.resumed"
 
     await client.wait_for(sounds, after=after, within=ANSWER_WITHIN)
 

@@ -196,6 +196,8 @@ class Commands:
                 "item_in_progress", "the item belongs to the response in progress; cancel the response first", "item_id"
             )
         s.conversation.delete(item.id)
+        if item.kind == "function_call" and item.call in s.conversation.open_calls:
+            s.conversation.open_calls.remove(item.call)
         if item.id in s.awaiting:
             s.awaiting.remove(item.id)
         self._notify(ItemDeleted(item.id))

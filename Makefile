@@ -1,0 +1,52 @@
+# make run    set up everything, then serve on http://127.0.0.1:8787
+# make test   set up everything, then run every check and test
+# make setup  only the set-up: a virtual environment in .venv, model files in the cache
+
+PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
+	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$$p"; break; }; done)
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: setup run test lint unit conformance bench clean
+
+setup: $(STAMP)
+	@$(BIN)/talkover prepare
+
+# The stamp is written last: an interrupted installation is done again.
+$(STAMP): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed; set PYTHON=/path/to/python3"; exit 1; }
+	@echo "installing into $(VENV) (with $$($(PYTHON) --version))"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --progress-bar on --quiet --upgrade pip
+	@$(BIN)/python -m pip install --progress-bar on --constraint constraints.txt --editable '.[all]' \
+		| sed -nu 's/^\(Collecting\|Downloading\|Installing\)/\1/p'
+	@$(BIN)/python -c 'import server.cli, models.assets'
+	@touch $(STAMP)
+
+run: setup
+	@$(BIN)/talkover serve $(ARGS)
+
+test: setup lint unit
+
+lint:
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy sessions codec models server
+	$(BIN)/lint-imports
+
+unit:
+	$(BIN)/python -m pytest $(ARGS)
+
+conformance: setup
+	$(BIN)/python -m pytest -m conformance tests/conformance $(ARGS)
+
+bench: setup
+	$(BIN)/python -m tests.bench.latency --spawn
+	$(BIN)/python -m tests.bench.bargein --spawn
+	$(BIN)/python -m tests.bench.backchannels --spawn
+	$(BIN)/python -m tests.bench.server_cost --spawn
+	$(BIN)/python -m tests.bench.core_speed
+
+clean:
+	rm -rf $(VENV) .conformance .mypy_cache .ruff_cache .pytest_cache .hypothesis
