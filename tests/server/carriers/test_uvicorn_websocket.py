@@ -85,8 +85,11 @@ class Peer:
         self._socket.close()
 
 
-def serve(new_loop: Callable[[], Any], handler: Callable[[WebSocket, Any], Awaitable[None]],
-          client: Callable[[Peer], Awaitable[None]]) -> None:  # fmt: skip
+def serve(
+    new_loop: Callable[[], Any],
+    handler: Callable[[WebSocket, Any], Awaitable[None]],
+    client: Callable[[Peer], Awaitable[None]],
+) -> None:
     """Run `handler` behind uvicorn and `client` against it, in one loop, to the end of both."""
 
     async def scene() -> None:

@@ -89,6 +89,7 @@ class Wire:
         self._open = asyncio.Event()
         self._open.set()
         self.failed: list[tuple[int, str]] = []
+        self.failing = asyncio.Event()
         self.left: int | None = None
 
     def has_room(self) -> bool:
@@ -102,6 +103,7 @@ class Wire:
 
     def fail(self, code: int, reason: str) -> None:
         self.failed.append((code, reason))
+        self.failing.set()
         self.open()
 
     def shut(self) -> None:
@@ -229,7 +231,7 @@ async def scene(make: Callable[..., Scene]) -> Scene:
     return made
 
 
-# --- out ---------------------------------------------------------------------------------------------------------------
+# --- out -----------------------------------------------------------------------------------------------------------
 
 
 async def test_the_greeting_goes_before_what_was_queued_earlier(make: Callable[..., Scene]) -> None:
@@ -279,7 +281,7 @@ async def test_a_responses_notices_go_on_in_a_hold_when_no_audio_is_ahead_of_the
     assert await scene.sent() == ["OutputText"]
 
 
-# --- the gate ------------------------------------------------------------------------------------------------------------
+# --- the gate ------------------------------------------------------------------------------------------------------
 
 
 async def test_a_flush_throws_queued_audio_away_in_the_same_step(scene: Scene) -> None:
@@ -351,7 +353,7 @@ async def test_a_notice_of_several_messages_waits_for_room_between_them(scene: S
     assert await scene.sent() == ["OutputClosed b"]
 
 
-# --- peers that do not read ------------------------------------------------------------------------------------------------
+# --- peers that do not read ----------------------------------------------------------------------------------------
 
 
 async def test_a_peer_that_does_not_read_is_reported_once_and_again_when_it_reads(make: Callable[..., Scene]) -> None:
@@ -413,7 +415,7 @@ async def test_many_notices_to_a_peer_that_reads_are_no_reason_to_part(make: Cal
     assert scene.wire.failed == []
 
 
-# --- in --------------------------------------------------------------------------------------------------------------------
+# --- in ------------------------------------------------------------------------------------------------------------
 
 
 async def test_audio_items_and_commands_reach_the_session(scene: Scene) -> None:
@@ -449,10 +451,12 @@ async def test_a_peer_that_sends_faster_than_the_session_works_is_not_read(scene
     assert scene.handle.posted == [InputCommit("one"), InputCommit("two")]
 
 
-# --- the end -----------------------------------------------------------------------------------------------------------------
+# --- the end -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("code", "reason"), [(1000, "client_closed"), (1006, "connection_lost"), (1005, "connection_lost")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("code", "reason"), [(1000, "client_closed"), (1006, "connection_lost"), (1005, "connection_lost")]
+)
 async def test_a_peer_that_goes_is_told_to_the_session_once(scene: Scene, code: int, reason: str) -> None:
     scene.carrier.admit(frame(0))
     assert await scene.disconnect(code) == reason
@@ -504,8 +508,7 @@ async def test_a_peer_that_does_not_read_the_end_is_cut_off(
     scene.carrier.notify(SPEECH)
     scene.carrier.end("closed")
     async with asyncio.timeout(5):
-        while not scene.wire.failed:
-            await asyncio.sleep(0)
+        await scene.wire.failing.wait()
     assert scene.wire.failed[0][0] == 1013
     assert await scene.disconnect() == "closed"
 

@@ -11,9 +11,22 @@ from server.dialects.checks import Rejected
 
 @pytest.mark.parametrize(
     "text",
-    ["", "{", "nonsense", '{"a":1,}', '{"a":NaN}', '{"a":-Infinity}', "[" * 100_000, '{"a":' + "9" * 5000 + "}", "[1]", "7",
-     '"text"', "null", "true"],
-)  # fmt: skip
+    [
+        "",
+        "{",
+        "nonsense",
+        '{"a":1,}',
+        '{"a":NaN}',
+        '{"a":-Infinity}',
+        "[" * 100_000,
+        '{"a":' + "9" * 5000 + "}",
+        "[1]",
+        "7",
+        '"text"',
+        "null",
+        "true",
+    ],
+)
 def test_what_is_not_one_json_object_is_refused(text: str) -> None:
     with pytest.raises(Rejected) as caught:
         checks.parse(text)

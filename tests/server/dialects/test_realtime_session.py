@@ -249,14 +249,18 @@ WRONG: list[tuple[Any, str | None, str]] = [
     ({"max_output_tokens": "many"}, "session.max_output_tokens", "invalid_value"),
     ({"max_output_tokens": 5.5}, "session.max_output_tokens", "invalid_type"),
     ({"truncation": "hard"}, "session.truncation", "invalid_value"),
-    ({"truncation": {"type": "retention_ratio", "retention_ratio": 2}}, "session.truncation.retention_ratio", "invalid_value"),
+    (
+        {"truncation": {"type": "retention_ratio", "retention_ratio": 2}},
+        "session.truncation.retention_ratio",
+        "invalid_value",
+    ),
     ({"tracing": "on"}, "session.tracing", "invalid_value"),
     ({"prompt": {}}, "session.prompt.id", "missing_required_parameter"),
     ({"reasoning": {"effort": "huge"}}, "session.reasoning.effort", "invalid_value"),
     ({"include": ["everything"]}, "session.include", "invalid_value"),
     ({"x_talkover": {"notices": "yes"}}, "session.x_talkover.notices", "invalid_type"),
     ({"x_talkover": 1}, "session.x_talkover", "invalid_type"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("patch", "param", "code"), WRONG)
