@@ -31,8 +31,6 @@ from .threads import give_way
 
 log = logging.getLogger(__name__)
 
-_CLAUSES_AHEAD = 4
-"""Unspoken clauses after which thinking waits: more would be lost work at the next interruption."""
 _CHARACTER: Ticks = TICK_RATE // 15
 """About how long a character sounds; for urgency only."""
 
@@ -292,14 +290,12 @@ class EmbeddedEngine:
             self._queue(reply, done)
 
     def _queue(self, reply: _Reply, item: str | Event | None) -> None:
-        """Hand a clause, or an event that comes after it, to the talker; waits while the talker is far behind."""
+        """Hand a clause, or an event that comes after it, to the talker."""
         if item is None:
             return
         if isinstance(item, str):
             reply.stage("first_clause")
         with self._changed:
-            while len(reply.clauses) >= _CLAUSES_AHEAD and not reply.stop:
-                self._changed.wait()
             if reply.stop:
                 return
             reply.clauses.append(item)

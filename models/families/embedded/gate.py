@@ -6,14 +6,22 @@ import threading
 from collections.abc import Callable
 from typing import TypeAlias
 
+from sessions.core.timeline import Ticks, from_ms
+
 from .stop import Stop
 
 Urgency: TypeAlias = tuple[int, int]
-"""Smaller goes first. Class (0: has not been heard yet, 1: speaks already), then rank within the class."""
+"""Smaller goes first. Class (0: has not been heard yet, 1: speaks already), then rank within the class.
+
+Rank in class 0 is the order of arrival, in class 1 the ticks of audio before a gap.
+"""
+
+_LEAD: Ticks = from_ms(1000)
+"""How much sooner a waiter must fall silent before work in progress is put aside for it."""
 
 
 class Gate:
-    """At most `permits` holders. A generator passes it before every token, so that tokens interleave by urgency.
+    """At most `permits` holders. A holder asks before every token whether it should step back.
 
     A first clause that someone waits for thus goes before one that would only lengthen seconds of finished audio.
     """
@@ -41,6 +49,16 @@ class Gate:
                 del self._waiting[ticket]
                 # Another permit may be free for the next in line.
                 self._changed.notify_all()
+
+    def wants_back(self, urgency: Urgency) -> bool:
+        """Whether a holder of this urgency should leave, and come back later, for somebody who waits."""
+        with self._changed:
+            if self._free or not self._waiting:
+                return False
+            first = min(ask() for ask in self._waiting.values())
+        if first[0] != urgency[0]:
+            return first[0] < urgency[0]
+        return urgency[0] == 1 and first[1] + _LEAD < urgency[1]
 
     def leave(self) -> None:
         with self._changed:

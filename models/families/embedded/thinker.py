@@ -69,7 +69,7 @@ class Thinker(Protocol):
     """Thinks on the calling thread; several threads may call at once."""
 
     def think(self, request: ThinkRequest, tell: Callable[[Thought], None], stop: Stop) -> Thinking:
-        """Tell each thought as it comes. `tell` may block (the talker is far behind).
+        """Tell each thought as it comes; `tell` never blocks.
 
         Returns within one token once `stop` is set; what it returns then is of no interest. Raises ThinkerError.
         """

@@ -37,19 +37,20 @@ _ENOUGH = 48
 class SmolLM2Thinker:
     """`Thinker` on a folder that holds `model.bin`, `config.json`, `vocabulary.json` and `tokenizer.json`.
 
-    `replicas`: how many responses may be in memory at once (they share the weights). `cores`: how many compute at the
-    same time; the others wait between two tokens. `history_tokens` bounds the prompt: about a millisecond each before
-    the first token. Raises ThinkerError.
+    `cores`: how many responses compute at the same time, at about 70 MB each; the others wait. `history_tokens` bounds
+    the prompt: each costs about a millisecond before the first token. Raises ThinkerError.
     """
 
-    def __init__(self, folder: Path, *, replicas: int = 8, cores: int = 2, history_tokens: int = 256) -> None:
+    def __init__(self, folder: Path, *, cores: int = 2, history_tokens: int = 256) -> None:
+        if cores < 1:
+            raise ValueError(f"cores {cores} must be at least 1")
         if not 0 < history_tokens <= 1024:
             raise ValueError(f"history_tokens {history_tokens} must be in 1..1024")
         try:
             self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
             self._generator: ctranslate2.Generator | None = run_giving_way(
                 lambda: ctranslate2.Generator(
-                    str(folder), device="cpu", compute_type="int8", inter_threads=replicas, intra_threads=1
+                    str(folder), device="cpu", compute_type="int8", inter_threads=cores, intra_threads=1
                 )
             )
         except Exception as error:
@@ -60,7 +61,7 @@ class SmolLM2Thinker:
         self._history_tokens = history_tokens
         self._preamble = self.tokens(chatml.preamble())
         self._closing = threading.Lock()
-        self._warm_up(replicas)
+        self._warm_up(cores)
 
     def think(self, request: ThinkRequest, tell: Callable[[Thought], None], stop: Stop) -> Thinking:
         """See `Thinker.think`."""
@@ -127,52 +128,57 @@ class SmolLM2Thinker:
         *,
         penalty: float = _REPETITION_PENALTY,
     ) -> int:
-        """Greedy decoding; `hear` gets each token id, and ends it by returning True. Returns the tokens written."""
+        """Greedy decoding; `hear` gets each token id, and ends it by returning True. Returns the tokens written.
+
+        Where somebody more urgent waits, what has been written becomes part of the prompt and the rest is generated
+        later: reading it again costs less than keeping the state of many responses in memory.
+        """
         generator = self._generator
         if generator is None:
             raise ThinkerError("thinker_closed", "the thinker is shut down; start the server again")
-        written = 0
+        written: list[str] = []
         failures: list[Exception] = []
-        holds = self._gate.enter(request.urgency, stop)
-        if not holds:
-            return 0
+        over = False
 
         def step(result: ctranslate2.GenerationStepResult) -> bool:
-            # Runs on the model's own thread. The permit is given back between tokens, so that a more urgent response
-            # goes first, and while `hear` waits for the talker.
-            nonlocal written, holds
-            self._gate.leave()
-            holds = False
+            # Runs on the model's own thread.
+            nonlocal over
+            over = True
             if stop:
                 return True
-            written += 1
+            written.append(result.token)
             try:
                 if hear(result.token_id):
                     return True
             except Exception as error:
                 failures.append(error)
                 return True
-            holds = self._gate.enter(request.urgency, stop)
-            return not holds
+            over = result.is_last
+            return over or self._gate.wants_back(request.urgency())
 
-        try:
-            generator.generate_batch(
-                [list(prompt)],
-                max_length=limit,
-                sampling_topk=1,
-                repetition_penalty=penalty,
-                static_prompt=self._preamble,
-                cache_static_prompt=True,
-                include_prompt_in_result=False,
-                end_token=chatml.TURN_END,
-                callback=step,
-            )
-        finally:
-            if holds:
+        while not over and not failures and len(written) < limit:
+            if not self._gate.enter(request.urgency, stop):
+                break
+            try:
+                before = len(written)
+                generator.generate_batch(
+                    [[*prompt, *written]],
+                    max_length=limit - before,
+                    sampling_topk=1,
+                    repetition_penalty=penalty,
+                    static_prompt=self._preamble,
+                    cache_static_prompt=True,
+                    include_prompt_in_result=False,
+                    end_token=chatml.TURN_END,
+                    callback=step,
+                )
+            finally:
                 self._gate.leave()
+            if len(written) == before:
+                break
         if failures:
             raise failures[0]
-        return written
+        return len(written)
 
     def likeliest(self, prompt: Sequence[str], candidates: Collection[str], request: ThinkRequest, stop: Stop) -> str:
         """Which of `candidates` (tokens) best continues `prompt`."""

@@ -67,13 +67,28 @@ def demanded_call(
     if not tools:
         raise ThinkerError("unknown_tool", f"tool_choice: there is no tool {choice!r}; name one of the session's tools")
     frame = f'{prompt}{CALL_START}[{{"name": "'
-    tool = tools[0] if len(tools) == 1 else tools[guided.choose(frame, [tool.name + '"' for tool in tools])]
+    tool = _closest(tools, question) or tools[guided.choose(frame, [tool.name + '"' for tool in tools])]
     schema = _load_schema(tool)
     filler = _Filler(guided, question, schema, tool.name)
     value, text = filler.fill(schema, f'{frame}{tool.name}", "arguments": ', "", 0)
     if not isinstance(value, dict):
         raise ThinkerError("tool_schema", f"tools: parameters of {tool.name!r} must describe an object")
     return ToolCall(call, tool.name, text)
+
+
+def _closest(tools: Sequence[Tool], question: str) -> Tool | None:
+    """The tool that shares the most words with the question, if one does more than all others.
+
+    Words of four letters and more count, by their first five letters: "lights" finds `set_light`.
+    """
+
+    def stems(text: str) -> set[str]:
+        return {word[:5] for word in re.findall(r"[a-z]{4,}", text.lower())}
+
+    asked = stems(question)
+    shared = [len(asked & stems(f"{tool.name} {tool.description}")) for tool in tools]
+    best = max(shared)
+    return tools[shared.index(best)] if len(tools) == 1 or (best and shared.count(best) == 1) else None
 
 
 def _load_schema(tool: Tool) -> Schema:
@@ -156,11 +171,10 @@ class _Filler:
             and re.search(rf"\b{re.escape(option.replace('_', ' '))}\b", self._question, re.IGNORECASE)
         ]
         texts = [json.dumps(option) for option in options]
-        # What the user said word for word is a better guide than a small model's taste.
         if len(said) == 1:
-            index = said[0]
-        else:
-            index = 0 if len(options) == 1 else self._guided.choose(before, texts)
+            # What the user said word for word is a better guide than a small model's taste.
+            return options[said[0]], texts[said[0]]
+        index = 0 if len(options) == 1 else self._guided.choose(before, texts)
         return options[index], texts[index]
 
     def _string(self, schema: Schema, before: str, field: str) -> str:
