@@ -9,12 +9,13 @@ models still compute them; there response ids tell old from new.
 from __future__ import annotations
 
 import asyncio
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from tests.bench.client import RATE, BenchError, RealtimeClient, Received
-from tests.bench.report import STAGE_HEAD, milliseconds, progress, stage_rows, table, write
+from tests.bench.report import STAGE_HEAD, milliseconds, percentile, progress, stage_rows, table, write
 from tests.bench.target import arguments, server
 from tests.bench.tones import TONES, script, tones_in
 from tests.speech import RATE as CLIP_RATE
@@ -24,7 +25,6 @@ DELTA = "response.output_audio.delta"
 STARTED = "input_audio_buffer.speech_started"
 HELD = "x_talkover.held"
 
-PREFIX_MS = 300
 PATIENCE = 2.0
 """Seconds after the end of a command until it counts as missed."""
 
@@ -48,7 +48,7 @@ class Interruption:
     commit: float | None
     """`speech_started` arrived."""
     onset_error_ms: float | None
-    """`audio_start_ms`, with the prefix padding put back, less the true onset on the input track."""
+    """`audio_start_ms` less the true onset on the input track; negative: it lies before the onset."""
 
 
 @dataclass(slots=True)
@@ -56,7 +56,8 @@ class Outcome:
     """All interruptions of a run, and what went by besides."""
 
     interruptions: list[Interruption]
-    stale_by_tone: int = 0
+    stale_by_tone: int | None = 0
+    """None where the replies carry no tones."""
     stale_by_response: int = 0
     false_holds: int = 0
     """Holds while the agent spoke and the user was silent."""
@@ -65,7 +66,10 @@ class Outcome:
 
     def add(self, other: Outcome) -> None:
         self.interruptions += other.interruptions
-        self.stale_by_tone += other.stale_by_tone
+        if self.stale_by_tone is not None and other.stale_by_tone is not None:
+            self.stale_by_tone += other.stale_by_tone
+        else:
+            self.stale_by_tone = None
         self.stale_by_response += other.stale_by_response
         self.false_holds += other.false_holds
         self.quiet_seconds += other.quiet_seconds
@@ -74,8 +78,6 @@ class Outcome:
 def session_for(kind: str, commit_ms: int | None, *, create_response: bool) -> dict[str, object]:
     """The session that the benchmarks of interruptions ask for."""
     detection: dict[str, object] = {"type": kind, "create_response": create_response}
-    if kind == "server_vad":
-        detection["prefix_padding_ms"] = PREFIX_MS
     if commit_ms is not None:
         detection["x_commit_ms"] = commit_ms
     return {
@@ -114,7 +116,7 @@ async def interrupt(client: RealtimeClient, clip: Clip, old: str) -> Interruptio
     sent = [event.at for event in client.of(DELTA, after=mark) if event.response == old and event.at <= started.at]
     reported = started.number("audio_start_ms")
     true_ms = (onset - client.microphone_began) * 1000
-    error = None if reported is None else reported + PREFIX_MS - true_ms
+    error = None if reported is None else reported - true_ms
     last = max(0.0, max(sent, default=onset) - onset)
     return Interruption(clip.name, clip.text, clip.seconds, held, last, started.at - onset, error)
 
@@ -126,7 +128,7 @@ async def one_session(
 
     `prompted`: each reply is asked for by text; else the next reply is the answer to the interruption.
     """
-    outcome = Outcome([])
+    outcome = Outcome([], stale_by_tone=None if prompted else 0)
     async with RealtimeClient(url, session) as client:
         client.open_microphone()
         await client.pause(0.5)
@@ -188,6 +190,8 @@ def judge(events: Sequence[Received], outcome: Outcome) -> None:
             if event.response in old_responses:
                 outcome.stale_by_response += len(pcm)
             responses.add(event.response)
+            if outcome.stale_by_tone is None:
+                continue
             for tone, samples in tones_in(pcm):
                 if tone in old_tones:
                     outcome.stale_by_tone += samples
@@ -207,6 +211,15 @@ async def measure(
     return outcome
 
 
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """Least, median and greatest of `values`; NaN for none."""
+    return {
+        "min": round(min(values, default=math.nan), 1),
+        "median": round(percentile(values, 0.5), 1),
+        "max": round(max(values, default=math.nan), 1),
+    }
+
+
 def summary(outcome: Outcome) -> dict[str, object]:
     """The figures of a run."""
     hit = [one for one in outcome.interruptions if one.commit is not None]
@@ -215,9 +228,7 @@ def summary(outcome: Outcome) -> dict[str, object]:
         "missed": len(outcome.interruptions) - len(hit),
         "hold": milliseconds([one.hold for one in hit if one.hold is not None]),
         "commit": milliseconds([one.commit for one in hit if one.commit is not None]),
-        "onset_error_ms": milliseconds(
-            [abs(one.onset_error_ms) / 1000 for one in hit if one.onset_error_ms is not None]
-        ),
+        "audio_start_less_onset_ms": spread([one.onset_error_ms for one in hit if one.onset_error_ms is not None]),
         "stale_samples_by_tone": outcome.stale_by_tone,
         "stale_samples_by_response": outcome.stale_by_response,
         "false_holds": outcome.false_holds,
@@ -231,17 +242,19 @@ def show(outcome: Outcome, title: str) -> None:
         "hold (last audio sent)": [one.hold for one in hit if one.hold is not None],
         "hold (server says so)": [one.held for one in outcome.interruptions if one.held is not None],
         "commit (speech_started)": [one.commit for one in hit if one.commit is not None],
-        "error of audio_start_ms": [abs(one.onset_error_ms) / 1000 for one in hit if one.onset_error_ms is not None],
     }
     print(f"\n{title}, from the true onset:")
     print(table(stage_rows(stages), STAGE_HEAD))
+    off = spread([one.onset_error_ms for one in hit if one.onset_error_ms is not None])
+    print(f"audio_start_ms less the true onset: {off['min']} to {off['max']} ms, median {off['median']} ms")
     missed = [one for one in outcome.interruptions if one.commit is None]
     print(
         f"missed: {len(missed)} of {len(outcome.interruptions)}",
         *(f"  {one.text} ({one.clip})" for one in missed),
         sep="\n",
     )
-    print(f"stale samples after a commit: {outcome.stale_by_tone} by tone, {outcome.stale_by_response} by response id")
+    by_tone = "" if outcome.stale_by_tone is None else f"{outcome.stale_by_tone} by tone, "
+    print(f"stale samples after a commit: {by_tone}{outcome.stale_by_response} by response id")
     print(f"false holds: {outcome.false_holds} in {outcome.quiet_seconds:.0f} s of agent speech with a silent user")
 
 
