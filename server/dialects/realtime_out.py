@@ -76,7 +76,7 @@ def _content(view: ItemView) -> Object:
         if view.spoken:
             return {"type": "output_audio", "transcript": view.text}
         return {"type": "output_text", "text": view.text}
-    if view.spoken:
+    if view.spoken and view.role == "user":
         return {"type": "input_audio", "transcript": view.text or None}
     return {"type": "input_text", "text": view.text}
 
