@@ -43,8 +43,7 @@ def load(settings: Settings, progress: Progress) -> Models:
 
     if settings.cache is not None:
         os.environ["TALKOVER_CACHE"] = str(settings.cache)
-    thinks_here = settings.engine == "embedded" and settings.llm_url is None
-    directories = ensure([*HEARING, "hibari", *(["smollm2"] if thinks_here else [])], progress)
+    directories = ensure([*HEARING, *_speaking_assets(settings)], progress)
     progress("loading the models", 1.0)
     engine, stop_engine = _engine(settings, directories)
     perception = EmbeddedPerception.load(directories)
@@ -54,6 +53,12 @@ def load(settings: Settings, progress: Progress) -> Models:
         perception.stop()
 
     return Models(engine, perception, close)
+
+
+def _speaking_assets(settings: Settings) -> list[str]:
+    if settings.engine == "embedded" and settings.llm_url is None:
+        return ["hibari", "smollm2"]
+    return ["hibari"]
 
 
 def _engine(settings: Settings, directories: Mapping[str, Path]) -> tuple[EnginePort, Callable[[], None]]:
@@ -66,12 +71,15 @@ def _engine(settings: Settings, directories: Mapping[str, Path]) -> tuple[Engine
         rooms = settings.max_sessions or DEFAULT_SESSIONS
         embedded = EmbeddedEngine(_thinker(settings, directories), talker, max_sessions=rooms)
         return embedded, embedded.shutdown
-    from models.families.scripted import Script, ScriptedEngine
+    from models.families.duplex_script import ScriptedDuplexEngine
+    from models.families.script import Script
+    from models.families.scripted import ScriptedEngine
 
     if settings.script is None:
         raise ValueError("a scripted engine needs a script")
-    script = Script.load(settings.script)
-    scripted = ScriptedEngine(script, talker)
+    replies = Script.load(settings.script).prepare(talker)
+    scripted: ScriptedEngine | ScriptedDuplexEngine
+    scripted = ScriptedEngine(replies) if settings.engine == "scripted" else ScriptedDuplexEngine(replies)
     return scripted, scripted.shutdown
 
 
@@ -79,7 +87,7 @@ def _thinker(settings: Settings, directories: Mapping[str, Path]) -> Thinker:
     if settings.llm_url is not None and settings.llm_model is not None:
         from models.families.embedded.thinker_openai import OpenAIThinker
 
-        return OpenAIThinker(settings.llm_url, settings.llm_model, settings.llm_key)
+        return OpenAIThinker(settings.llm_url, settings.llm_model, settings.llm_key or "")
     from models.families.embedded.thinker_smollm2 import SmolLM2Thinker
 
     return SmolLM2Thinker(directories["smollm2"])

@@ -51,8 +51,8 @@ class Settings:
             raise SettingsError(f"port {self.port} does not exist; choose one from 1 to 65535, or 0 for any free one")
         if self.engine not in ENGINES:
             raise SettingsError(f"there is no engine {self.engine!r}; choose one of {', '.join(ENGINES)}")
-        if self.engine == "scripted" and self.script is None:
-            raise SettingsError("--engine scripted needs --script FILE.toml with its replies")
+        if self.engine != "embedded" and self.script is None:
+            raise SettingsError(f"--engine {self.engine} needs --script FILE.toml with its replies")
         if self.script is not None and not self.script.is_file():
             raise SettingsError(f"--script {self.script}: there is no such file")
         if (self.llm_url is None) != (self.llm_model is None):
