@@ -109,7 +109,7 @@ class Speaking:
         """Set the engine to work on the active response: every word that it answers is known now."""
         s = self._s
         response = s.active
-        if response is None or response.started:
+        if response is None or response.started or response.owned:
             return
         response.started = True
         response.credit = s.config.credit
@@ -389,7 +389,7 @@ class Speaking:
                 self._caption_rest(response, item)
             self._close_output(response, item, "completed" if status == "completed" else "incomplete")
         self._notify(ResponseClosed(self._view(response, status, detail, message)))
-        if response.source == response.id:
+        if not response.owned:
             self._out.append(ReleaseTrack(response.source))
         if track.admitted == 0:
             track.settle(s.now)

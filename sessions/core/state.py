@@ -56,6 +56,11 @@ class Response:
     input_tokens: int = 0
     output_tokens: int = 0
 
+    @property
+    def owned(self) -> bool:
+        """Whether the engine began it by itself and speaks it on its own endless track."""
+        return self.source != self.id
+
 
 @dataclass(slots=True)
 class Utterance:
