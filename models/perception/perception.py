@@ -205,12 +205,12 @@ class EmbeddedPerception:
             if (ear := self._ears.get(session)) is None:
                 return
             ear.waiting += len(pcm) // 2 * length
-            self._post(ear, _Feed(start, pcm, rate))
-            # Only a process that has stood still for as long as it remembers gets here. The oldest goes; the track
-            # shows silence in its place.
+            # Only a process that has stood still for as long as it remembers gets here with several stretches. The
+            # oldest goes; the track shows silence in its place. One stretch that is longer is cut by the track.
             while ear.waiting > self._history and (lost := _oldest_feed(ear.inbox)) is not None:
                 ear.inbox.remove(lost)
                 ear.waiting -= _ticks(lost)
+            self._post(ear, _Feed(start, pcm, rate))
 
     def transcribe(self, session: str, request: Transcribe) -> None:
         self._command(session, request)

@@ -1,0 +1,458 @@
+"""`EmbeddedPerception`: order, fairness, cancellation and failure, with models whose answers are known.
+
+No test waits for time to pass: every wait is for an event that must come, and what must not come is looked for after a
+later request of the same thread was answered.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from models.perception.asr import LanguageUnsupported, Recognition, TimedWord
+from models.perception.perception import WINDOW_TICKS, EmbeddedPerception
+from models.perception.vad import WINDOW, SpeechState
+from sessions.core.effects import AssessTurn, OpenPerception, Transcribe
+from sessions.core.events import EndOfTurnProbability, Event, PerceptionFailed, SpeechProbability, Transcript
+from sessions.core.timeline import TICK_RATE, Ticks, Word
+
+Samples = NDArray[np.float32]
+SECOND = TICK_RATE
+PATIENCE = 30.0
+LISTEN = OpenPerception(speech=True, language="en")
+DEAF = OpenPerception(speech=False, language="en")
+
+
+class Level:
+    """Speech probability = mean level of the window; notes how large each batch was."""
+
+    def __init__(self) -> None:
+        self.batches: list[int] = []
+        self.states: list[list[SpeechState]] = []
+        self.fail = False
+
+    def detect(self, windows: Samples, states: list[SpeechState]) -> Samples:
+        if self.fail:
+            self.fail = False
+            raise RuntimeError("out of memory")
+        assert windows.shape == (len(states), WINDOW)
+        self.batches.append(len(states))
+        self.states.append(list(states))
+        return np.asarray(windows.mean(axis=1), np.float32)
+
+
+class Loudness:
+    """End-of-turn probability = last sample's level."""
+
+    def __init__(self) -> None:
+        self.lengths: list[int] = []
+
+    def probability(self, turn: Samples) -> float:
+        self.lengths.append(turn.size)
+        return float(turn[-1])
+
+
+class Scribe:
+    """Writes the length of what it heard in samples; can be held up and made to fail."""
+
+    languages = ("en", "de")
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+        self.gate.set()
+        self.entered = threading.Semaphore(0)
+        self.heard: list[int] = []
+        self.timed: list[bool] = []
+        self.fail = False
+
+    def recognize(self, samples: Samples, language: str = "en", *, times: bool = False) -> Recognition:
+        self.heard.append(samples.size)
+        self.timed.append(times)
+        self.entered.release()
+        assert self.gate.wait(PATIENCE)
+        if language not in self.languages:
+            raise LanguageUnsupported(f"language {language!r} is not known")
+        if self.fail:
+            self.fail = False
+            raise RuntimeError("model broke")
+        words = (TimedWord(str(samples.size), 0.5, 1.0),) if times else ()
+        return Recognition(str(samples.size), words)
+
+
+class Events:
+    """What a session was told."""
+
+    def __init__(self) -> None:
+        self.all: list[Event] = []
+        self._changed = threading.Condition()
+
+    def __call__(self, event: Event, pcm: bytes | None = None) -> None:
+        with self._changed:
+            self.all.append(event)
+            self._changed.notify_all()
+
+    def of(self, kind: type[Event]) -> list[Event]:
+        with self._changed:
+            return [event for event in self.all if isinstance(event, kind)]
+
+    def until(self, kind: type[Event], count: int = 1) -> list[Event]:
+        with self._changed:
+            came = self._changed.wait_for(lambda: sum(isinstance(event, kind) for event in self.all) >= count, PATIENCE)
+            assert came, f"{count} {kind.__name__} awaited, got {self.all}"
+            return [event for event in self.all if isinstance(event, kind)]
+
+
+class Rig:
+    """A perception with known models."""
+
+    def __init__(self, **settings: int) -> None:
+        self.level, self.loudness, self.scribe = Level(), Loudness(), Scribe()
+        self.unloaded = 0
+        self.perception = EmbeddedPerception(self.level, self.loudness, self.scribe, unload=self._unload, **settings)
+        self.fed: dict[str, Ticks] = {}
+
+    def _unload(self) -> None:
+        self.unloaded += 1
+
+    def open(self, session: str = "s", request: OpenPerception = LISTEN) -> Events:
+        events = Events()
+        self.perception.open(session, request, events)
+        self.fed[session] = 0
+        return events
+
+    def feed(self, seconds: float, level: float = 0.0, session: str = "s", rate: int = 16_000) -> None:
+        count = round(seconds * rate)
+        pcm = np.full(count, round(level * 32768), "<i2").tobytes()
+        self.perception.feed(session, self.fed[session], pcm, rate)
+        self.fed[session] += count * (TICK_RATE // rate)
+
+
+@pytest.fixture
+def rig() -> Iterator[Rig]:
+    rig = Rig()
+    yield rig
+    rig.scribe.gate.set()
+    rig.perception.stop()
+
+
+def test_every_window_is_reported_once_in_order_with_its_span(rig: Rig) -> None:
+    events = rig.open()
+    for step in range(100):
+        rig.feed(0.02, level=step / 200)
+    heard = events.until(SpeechProbability, 62)
+    assert [(event.start, event.end) for event in heard] == [
+        (n * WINDOW_TICKS, (n + 1) * WINDOW_TICKS) for n in range(62)
+    ]
+    for event in heard:
+        middle = (event.start + event.end) / 2 / (TICK_RATE // 50)
+        assert event.probability == pytest.approx(middle / 200, abs=0.005)
+
+
+def test_windows_begin_where_the_track_begins(rig: Rig) -> None:
+    events = rig.open()
+    rig.fed["s"] = 12_345
+    rig.feed(0.1)
+    assert events.until(SpeechProbability)[0].start == 12_345
+
+
+def test_no_probability_is_given_where_none_is_wanted(rig: Rig) -> None:
+    events = rig.open(request=DEAF)
+    rig.feed(1.0)
+    rig.perception.transcribe("s", Transcribe(1, 0, SECOND))
+    events.until(Transcript)
+    assert events.of(SpeechProbability) == []
+    rig.perception.open("s", LISTEN, events)
+    rig.feed(0.1)
+    assert events.until(SpeechProbability)[0].start == SECOND
+
+
+def test_windows_of_many_sessions_go_through_together_and_states_do_not_mix() -> None:
+    rig = Rig()
+    held = threading.Event()
+    inside = threading.Event()
+
+    def emit(event: Event, pcm: bytes | None = None) -> None:
+        inside.set()
+        assert held.wait(PATIENCE)
+
+    # While intake is busy with the first session's window, windows of the others pile up.
+    rig.perception.open("first", LISTEN, emit)
+    rig.fed["first"] = 0
+    rig.feed(0.032, session="first")
+    assert inside.wait(PATIENCE)
+    others = {name: rig.open(name) for name in ("a", "b", "c")}
+    for number, name in enumerate(others):
+        rig.feed(0.1, level=number / 4, session=name)
+    held.set()
+    for number, events in enumerate(others.values()):
+        assert [event.probability for event in events.until(SpeechProbability, 3)] == [number / 4] * 3
+    assert max(rig.level.batches) == 3
+    batch = next(states for states in rig.level.states if len(states) == 3)
+    assert len({id(state) for state in batch}) == 3
+    rig.perception.stop()
+
+
+def test_a_request_sees_exactly_the_audio_that_was_fed_before_it(rig: Rig) -> None:
+    events = rig.open(request=DEAF)
+    rig.feed(1.0, rate=24_000)
+    rig.perception.transcribe("s", Transcribe(7, SECOND // 4, SECOND))
+    rig.feed(1.0, rate=24_000)
+    assert events.until(Transcript) == [
+        Transcript(7, SECOND // 4, SECOND, "12000", (Word("12000", 3 * SECOND // 4, 5 * SECOND // 4),))
+    ]
+
+
+def test_words_carry_times_only_in_final_transcripts(rig: Rig) -> None:
+    events = rig.open(request=DEAF)
+    rig.feed(1.0)
+    rig.perception.transcribe("s", Transcribe(1, 0, SECOND, final=False))
+    assert events.until(Transcript) == [Transcript(1, 0, SECOND, "16000")]
+    assert rig.scribe.timed == [False]
+
+
+def test_the_turn_is_assessed_up_to_the_given_place(rig: Rig) -> None:
+    events = rig.open(request=DEAF)
+    rig.feed(1.0, level=0.25)
+    rig.feed(1.0, level=0.75)
+    rig.perception.assess("s", AssessTurn(3, SECOND // 2, SECOND))
+    rig.perception.assess("s", AssessTurn(4, 0, 2 * SECOND))
+    assert events.until(EndOfTurnProbability, 2) == [
+        EndOfTurnProbability(3, SECOND, 0.25),
+        EndOfTurnProbability(4, 2 * SECOND, 0.75),
+    ]
+    assert rig.loudness.lengths == [8_000, 32_000]
+
+
+def test_speech_is_reported_while_a_transcript_is_being_made(rig: Rig) -> None:
+    events = rig.open()
+    rig.scribe.gate.clear()
+    rig.feed(0.5)
+    rig.perception.transcribe("s", Transcribe(1, 0, SECOND // 4))
+    assert rig.scribe.entered.acquire(timeout=PATIENCE)
+    rig.feed(0.5)
+    rig.perception.assess("s", AssessTurn(2, 0, SECOND // 2))
+    events.until(SpeechProbability, 31)
+    events.until(EndOfTurnProbability)
+    assert events.of(Transcript) == []
+    rig.scribe.gate.set()
+    events.until(Transcript)
+
+
+def test_a_cancelled_request_is_not_answered_even_if_it_was_under_way(rig: Rig) -> None:
+    events = rig.open(request=DEAF)
+    rig.scribe.gate.clear()
+    rig.feed(1.0)
+    for request in (1, 2, 3):
+        rig.perception.transcribe("s", Transcribe(request, 0, SECOND))
+    assert rig.scribe.entered.acquire(timeout=PATIENCE)
+    rig.perception.cancel("s", 1)
+    rig.perception.cancel("s", 2)
+    rig.perception.cancel("s", 99)
+    # The cancels are behind this assessment's turn in the inbox, so its answer says that they were seen.
+    rig.perception.assess("s", AssessTurn(9, 0, SECOND))
+    events.until(EndOfTurnProbability)
+    rig.scribe.gate.set()
+    assert [event.request for event in events.until(Transcript)] == [3]
+    assert rig.scribe.heard == [16_000, 16_000]
+
+
+def test_a_newer_look_takes_the_place_of_an_older_one(rig: Rig) -> None:
+    events = rig.open(request=DEAF)
+    rig.scribe.gate.clear()
+    rig.feed(1.0)
+    rig.perception.transcribe("s", Transcribe(1, 0, SECOND // 10))
+    assert rig.scribe.entered.acquire(timeout=PATIENCE)
+    for request in (2, 3, 4):
+        rig.perception.transcribe("s", Transcribe(request, 0, request * SECOND // 10, final=False))
+    rig.perception.transcribe("s", Transcribe(5, 0, SECOND))
+    rig.perception.assess("s", AssessTurn(9, 0, SECOND))
+    events.until(EndOfTurnProbability)
+    rig.scribe.gate.set()
+    assert [event.request for event in events.until(Transcript, 3)] == [1, 5, 4]
+
+
+def test_a_session_with_many_requests_does_not_keep_another_waiting(rig: Rig) -> None:
+    many, one = rig.open("many", DEAF), rig.open("one", DEAF)
+    rig.scribe.gate.clear()
+    rig.feed(1.0, session="many")
+    rig.feed(1.0, session="one")
+    for request in range(5):
+        rig.perception.transcribe("many", Transcribe(request, 0, (request + 1) * SECOND // 10))
+    rig.perception.assess("many", AssessTurn(9, 0, SECOND))
+    many.until(EndOfTurnProbability)
+    rig.perception.transcribe("one", Transcribe(0, 0, SECOND))
+    rig.perception.assess("one", AssessTurn(9, 0, SECOND))
+    one.until(EndOfTurnProbability)
+    rig.scribe.gate.set()
+    many.until(Transcript, 5)
+    one.until(Transcript)
+    assert rig.scribe.heard.index(16_000) <= 2
+
+
+def test_audio_that_was_forgotten_is_a_typed_failure() -> None:
+    rig = Rig(history=2 * SECOND)
+    events = rig.open(request=DEAF)
+    for _ in range(40):
+        rig.feed(0.1)
+    rig.perception.transcribe("s", Transcribe(1, 0, SECOND))
+    rig.perception.forget("s", 3 * SECOND)
+    rig.perception.assess("s", AssessTurn(2, 2 * SECOND, 4 * SECOND))
+    failed = events.until(PerceptionFailed, 2)
+    assert [(event.request, event.code) for event in failed] == [(1, "audio_forgotten"), (2, "audio_forgotten")]
+    assert "what is held begins at 2.000 s" in failed[0].message
+    rig.perception.stop()
+
+
+def test_audio_that_has_not_come_is_a_typed_failure(rig: Rig) -> None:
+    events = rig.open(request=DEAF)
+    rig.perception.transcribe("s", Transcribe(1, 0, SECOND))
+    assert [event.code for event in events.until(PerceptionFailed)] == ["audio_missing"]
+
+
+def test_a_language_that_the_recognizer_lacks_is_a_typed_failure(rig: Rig) -> None:
+    events = rig.open(request=OpenPerception(speech=False, language="tlh"))
+    rig.feed(1.0)
+    rig.perception.transcribe("s", Transcribe(1, 0, SECOND))
+    assert [event.code for event in events.until(PerceptionFailed)] == ["language_unsupported"]
+    assert "tlh" in events.of(PerceptionFailed)[0].message
+
+
+def test_a_model_that_fails_costs_one_answer_and_no_thread(rig: Rig) -> None:
+    events = rig.open(request=DEAF)
+    rig.feed(1.0)
+    rig.scribe.fail = True
+    rig.perception.transcribe("s", Transcribe(1, 0, SECOND))
+    (failed,) = events.until(PerceptionFailed)
+    assert (failed.request, failed.code, failed.message) == (1, "perception_failed", "RuntimeError: model broke")
+    rig.perception.transcribe("s", Transcribe(2, 0, SECOND))
+    assert [event.request for event in events.until(Transcript)] == [2]
+
+
+def test_a_detector_that_fails_costs_one_window(rig: Rig) -> None:
+    events = rig.open()
+    rig.level.fail = True
+    rig.feed(0.1)
+    assert [event.start for event in events.until(SpeechProbability, 2)] == [WINDOW_TICKS, 2 * WINDOW_TICKS]
+    assert rig.perception.windows_lost == 1
+
+
+def test_a_session_that_takes_no_events_harms_no_other(rig: Rig) -> None:
+    def refuse(event: Event, pcm: bytes | None = None) -> None:
+        raise RuntimeError("loop is closed")
+
+    rig.perception.open("gone", LISTEN, refuse)
+    rig.fed["gone"] = 0
+    rig.feed(0.1, session="gone")
+    events = rig.open()
+    rig.feed(0.1)
+    events.until(SpeechProbability, 3)
+
+
+def test_a_forgotten_stretch_that_was_not_looked_at_yet_is_still_looked_at(rig: Rig) -> None:
+    events = rig.open()
+    rig.feed(1.0)
+    rig.perception.forget("s", SECOND)
+    assert len(events.until(SpeechProbability, 31)) == 31
+    assert rig.perception.windows_lost == 0
+
+
+def test_windows_older_than_the_history_are_given_up_and_counted() -> None:
+    rig = Rig(history=SECOND)
+    events = rig.open()
+    rig.feed(3.0)
+    heard = events.until(SpeechProbability, 30)
+    assert heard[0].start >= 2 * SECOND
+    assert heard[0].start % WINDOW_TICKS == 0
+    assert rig.perception.windows_lost == heard[0].start // WINDOW_TICKS
+    rig.perception.stop()
+
+
+def test_a_closed_session_hears_nothing_more(rig: Rig) -> None:
+    closed, other = rig.open("closed"), rig.open("other", DEAF)
+    rig.scribe.gate.clear()
+    rig.feed(1.0, session="closed")
+    rig.feed(1.0, session="other")
+    rig.perception.transcribe("closed", Transcribe(1, 0, SECOND))
+    assert rig.scribe.entered.acquire(timeout=PATIENCE)
+    rig.perception.transcribe("closed", Transcribe(2, 0, SECOND))
+    rig.perception.close("closed")
+    rig.perception.close("closed")
+    before = len(closed.all)
+    rig.perception.feed("closed", SECOND, bytes(3200), 16_000)
+    rig.perception.transcribe("closed", Transcribe(3, 0, SECOND))
+    rig.perception.transcribe("other", Transcribe(4, 0, SECOND))
+    rig.scribe.gate.set()
+    other.until(Transcript)
+    assert len(closed.all) <= before + 1  # one window may have been on its way
+    assert closed.of(Transcript) == []
+    assert rig.scribe.heard == [16_000, 16_000]
+
+
+def test_a_session_may_be_opened_again_under_its_name(rig: Rig) -> None:
+    rig.open()
+    rig.feed(1.0)
+    rig.perception.close("s")
+    events = rig.open()
+    rig.feed(0.1)
+    assert events.until(SpeechProbability)[0].start == 0
+
+
+def test_an_unknown_session_is_a_finished_one(rig: Rig) -> None:
+    rig.perception.feed("nobody", 0, bytes(320), 16_000)
+    rig.perception.transcribe("nobody", Transcribe(1, 0, 480))
+    rig.perception.assess("nobody", AssessTurn(1, 0, 480))
+    rig.perception.cancel("nobody", 1)
+    rig.perception.forget("nobody", 0)
+    rig.perception.close("nobody")
+
+
+def test_bad_audio_is_refused_before_it_reaches_a_thread(rig: Rig) -> None:
+    rig.open()
+    with pytest.raises(ValueError, match="rate 44100 Hz"):
+        rig.perception.feed("s", 0, bytes(4), 44_100)
+    with pytest.raises(ValueError, match="pcm has 3 bytes"):
+        rig.perception.feed("s", 0, bytes(3), 16_000)
+
+
+def test_an_inbox_that_nobody_empties_keeps_the_newest() -> None:
+    rig = Rig(history=2 * SECOND)
+    inside, held = threading.Event(), threading.Event()
+
+    def emit(event: Event, pcm: bytes | None = None) -> None:
+        inside.set()
+        assert held.wait(PATIENCE)
+
+    rig.perception.open("blocker", LISTEN, emit)
+    rig.fed["blocker"] = 0
+    rig.feed(0.032, session="blocker")
+    assert inside.wait(PATIENCE)
+    events = rig.open(request=DEAF)
+    for number in range(100):
+        rig.feed(0.1, level=number / 200)
+    rig.perception.assess("s", AssessTurn(1, 9 * SECOND, 10 * SECOND))
+    assert rig.perception._ears["s"].waiting <= 2 * SECOND
+    held.set()
+    (event,) = events.until(EndOfTurnProbability)
+    assert event.probability == pytest.approx(99 / 200, abs=1e-4)
+    rig.perception.stop()
+
+
+def test_after_stop_no_thread_is_left_and_the_models_are_freed_once() -> None:
+    rig = Rig(workers=2)
+    rig.open()
+    rig.feed(0.5)
+    rig.perception.stop()
+    rig.perception.stop()
+    assert not any(thread.is_alive() for thread in rig.perception._threads)
+    assert rig.unloaded == 1
+    rig.perception.open("late", LISTEN, Events())
+    rig.perception.feed("late", 0, bytes(320), 16_000)
+
+
+def test_capabilities_say_what_the_recognizer_can(rig: Rig) -> None:
+    said = rig.perception.capabilities
+    assert (said.window, said.languages, said.end_of_turn, said.transcripts) == (1536, ("en", "de"), True, True)
