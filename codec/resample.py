@@ -45,11 +45,8 @@ def _filter(up: int, down: int) -> tuple[int, Floats]:
     cutoff = band * _ROLL_OFF
     window = np.i0(_KAISER_BETA * np.sqrt(np.maximum(0.0, 1.0 - (offset / half) ** 2))) / np.i0(_KAISER_BETA)
     ideal = cutoff * np.sinc(cutoff * offset) * window
-    unit = 1 << _SCALE_BITS
-    rows: Floats = np.rint(ideal / ideal.sum(axis=1, keepdims=True) * unit)
-    # Every phase gets the same gain at 0 Hz to the last bit, or a constant input would come out with a ripple.
-    middle = np.argmax(rows, axis=1)
-    rows[np.arange(up), middle] += unit - rows.sum(axis=1)
+    # Every phase is given the same gain at 0 Hz, or a constant input would come out with a ripple.
+    rows: Floats = np.rint(ideal / ideal.sum(axis=1, keepdims=True) * (1 << _SCALE_BITS))
     rows.setflags(write=False)
     return half, rows
 

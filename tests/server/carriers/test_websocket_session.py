@@ -163,10 +163,9 @@ async def test_no_sample_of_the_interrupted_reply_follows_the_interruption(place
 
 async def test_a_session_update_is_answered_and_g711_goes_both_ways(place: Place) -> None:
     mulaw = {"format": {"type": "audio/pcmu"}}
+    wanted: Any = {"type": "realtime", "audio": {"input": {**mulaw, "turn_detection": None}, "output": mulaw}}
     async with place.client() as connection:
-        await connection.session.update(
-            session={"type": "realtime", "audio": {"input": {**mulaw, "turn_detection": None}, "output": mulaw}}  # type: ignore[typeddict-item]
-        )
+        await connection.session.update(session=wanted)
         (updated,) = await until(connection, "session.updated")
         assert updated["session"]["audio"]["output"]["format"] == {"type": "audio/pcmu"}
         await connection.input_audio_buffer.append(audio=base64.b64encode(b"\x80" * 1600).decode())
@@ -178,7 +177,7 @@ async def test_a_session_update_is_answered_and_g711_goes_both_ways(place: Place
     assert len(b"".join(sent)) == 8000
 
 
-BAD_MESSAGES = ["{", "[]", b"\x00\x01", '{"type":"input_audio_buffer.append","audio":"%%%"}',
+BAD_MESSAGES: list[str | bytes] = ["{", "[]", b"\x00\x01", '{"type":"input_audio_buffer.append","audio":"%%%"}',
                 '{"type":"input_audio_buffer.append","audio":"YWJj"}', '{"type":"no.such.event"}',
                 '{"type":"response.cancel"}', '{"type":"conversation.item.retrieve","item_id":"nope"}',
                 '{"type":"session.update","session":{"type":"realtime","output_modalities":["smell"]}}',
