@@ -26,7 +26,7 @@ MAX_RATE: int = 384_000
 _PERIODS = 32
 """Reach of the filter to each side, in periods of the lower rate."""
 _ROLL_OFF = 0.94
-"""-6 dB point as a part of the lower Nyquist frequency: -1 dB at 0.89, -80 dB from 1.02 on."""
+"""-6 dB point as a part of the lower Nyquist frequency: -1 dB at 0.90, -80 dB from 1.02 on."""
 _KAISER_BETA = 7.9
 """80 dB of stop band."""
 _SCALE_BITS = 20
