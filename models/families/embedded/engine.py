@@ -279,10 +279,12 @@ class EmbeddedEngine:
             hear(speakable.finish())
             self._queue(reply, cutter.finish())
         except ThinkerError as error:
-            self._fail(reply, error.code, str(error))
+            # What it has said in whole clauses is still spoken.
+            self._queue(reply, EngineFailed(request.fence, request.response, error.code, str(error)))
         except Exception as error:
             log.exception("thinking failed")
-            self._fail(reply, "thinker_failed", f"the thinker failed ({type(error).__name__}); see the server's log")
+            message = f"the thinker failed ({type(error).__name__}); see the server's log"
+            self._queue(reply, EngineFailed(request.fence, request.response, "thinker_failed", message))
         else:
             done = EngineDone(
                 request.fence, request.response, thinking.reason, thinking.input_tokens, thinking.output_tokens

@@ -11,12 +11,13 @@ _GAP = re.compile(r"\s*\n\s*|\s+(?=\S)")
 """The end of a word. Blanks at the end of what has come may still be joined by a line break."""
 _LINK = re.compile(r"\]\([^()\s]*\)")
 _URL = re.compile(r"^(?:https?://)(?:www\.)?([^/\s?#]+)\S*?([.,;:!?)]*)$")
-_BREAK = re.compile(r"<br\s*/?>", re.IGNORECASE)
+_BREAK = re.compile(r"<br/?>", re.IGNORECASE)
 _BULLETS = frozenset({"-", "*", "+", "•", "–", "—", "·"})
 _NUMBERED = re.compile(r"^(\d{1,3})[.)]$")
 _HEADING = re.compile(r"^#{1,6}$")
 _RULE = re.compile(r"^[-*_=|:]{3,}$")
 _EDGES = re.compile(r"^[*_~]+|[*_~]+(?=[.,;:!?)\"'’”]*$)")
+"""Emphasis; it stands at a word's edges, so that `snake_case` is left alone."""
 _KEEP = frozenset("°%&+@#$€£¥₹=/")
 
 
@@ -41,7 +42,7 @@ class Speakable:
         self._in_code = False
 
     def feed(self, text: str) -> list[SpokenWord]:
-        self._rest += _BREAK.sub("\n", text)
+        self._rest = _BREAK.sub("\n", self._rest + text)
         out: list[SpokenWord] = []
         while match := _GAP.search(self._rest):
             word, gap = self._rest[: match.start()], match.group()
@@ -78,8 +79,10 @@ class Speakable:
                 return ""
             if numbered := _NUMBERED.match(word):
                 return numbered.group(1) + ":"
-        if _RULE.match(word) and word not in ("---", "..."):
-            return ""
+            if _RULE.match(word):
+                return ""
+        if word in _BULLETS:
+            return word  # a dash, or an operator
         if url := _URL.match(word):
             word = url.group(1) + url.group(2)
         word = _LINK.sub("", word).replace("`", "")

@@ -8,6 +8,7 @@ each value is brought into its declared type and bounds. What comes out therefor
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Protocol, TypeAlias, cast
@@ -22,6 +23,8 @@ Schema: TypeAlias = Mapping[str, Json]
 
 _MAX_DEPTH = 6
 _MAX_FIELDS = 12
+_NEAR = 1e-6
+"""How far from an exclusive bound a number without a step is put."""
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 
 
@@ -124,7 +127,7 @@ class _Filler:
         if kind == "array":
             return self._array(schema, before, field, depth)
         if kind in ("number", "integer"):
-            value: Json = self._number(schema, before, kind == "integer")
+            value: Json = self._number(schema, before, field, kind == "integer")
         elif kind == "boolean":
             value = self._choice([True, False], before)[0]
         elif kind == "null":
@@ -202,27 +205,20 @@ class _Filler:
                 raise self._error(field, f"has a pattern ({pattern}) that nothing the user said fits")
         return text
 
-    def _number(self, schema: Schema, before: str, whole: bool) -> int | float:
+    def _number(self, schema: Schema, before: str, field: str, whole: bool) -> int | float:
         raw = self._guided.complete(before, ",}]\n", 12)
         found = _NUMBER.search(raw) or _NUMBER.search(self._question)
         fallback = schema.get("default", 0)
         value = float(found.group()) if found else float(fallback) if isinstance(fallback, int | float) else 0.0
         step = _real(schema, "multipleOf", 1.0 if whole else 0.0)
-        low, high = _real(schema, "minimum", value), _real(schema, "maximum", value)
-        low = (
-            max(low, _real(schema, "exclusiveMinimum", low - 1) + (step or 1e-6))
-            if "exclusiveMinimum" in schema
-            else low
-        )
-        high = (
-            min(high, _real(schema, "exclusiveMaximum", high + 1) - (step or 1e-6))
-            if "exclusiveMaximum" in schema
-            else high
-        )
+        low, high = _bounds(schema, step)
         value = min(max(value, low), high)
         if step:
             value = round(value / step) * step
-            value += step if value < low else -step if value > high else 0
+            value = math.ceil(low / step) * step if value < low else value
+            value = math.floor(high / step) * step if value > high else value
+        if not low <= value <= high:
+            raise self._error(field, f"has bounds that leave no value ({low} to {high})")
         return int(value) if whole or value.is_integer() else value
 
     def _resolve(self, schema: Schema, field: str) -> Schema:
@@ -255,6 +251,12 @@ class _Filler:
         return ThinkerError(
             "tool_schema", f"tools: in {self._tool!r} the parameter {field!r} {what}; simplify its schema"
         )
+
+
+def _bounds(schema: Schema, step: float) -> tuple[float, float]:
+    low, high = _real(schema, "minimum", -math.inf), _real(schema, "maximum", math.inf)
+    beyond, below = _real(schema, "exclusiveMinimum", -math.inf), _real(schema, "exclusiveMaximum", math.inf)
+    return max(low, beyond + (step or _NEAR)), min(high, below - (step or _NEAR))
 
 
 def _kind(schema: Schema) -> str:
