@@ -17,6 +17,7 @@ from starlette.websockets import WebSocket
 
 import web_demo
 from sessions.core.config import SessionConfig
+from sessions.core.events import Close
 from sessions.core.timeline import from_ms
 from sessions.counters import Counters
 from sessions.journal import Recorder
@@ -46,6 +47,7 @@ class Talkover:
         self.fraction = 0.0
         self.failure: Exception | None = None
         self.ready = asyncio.Event()
+        self._carriers: set[WebSocketCarrier] = set()
         self.asgi = Starlette(
             routes=[
                 Route("/", self._index),
@@ -148,8 +150,13 @@ class Talkover:
         return JSONResponse(body, 200 if self.manager is not None else 503)
 
     async def _metrics(self, request: Request) -> Response:
-        sessions = len(self.manager) if self.manager is not None else 0
-        return PlainTextResponse(prometheus(self.counters, self.lag, sessions), media_type="text/plain; version=0.0.4")
+        gauges = {
+            "sessions": len(self.manager) if self.manager is not None else 0,
+            "mail_waiting": self.manager.waiting if self.manager is not None else 0,
+            "unsent_bytes": sum(carrier.waiting for carrier in self._carriers),
+            "resident_bytes": resident_bytes(),
+        }
+        return PlainTextResponse(prometheus(self.counters, self.lag, gauges), media_type="text/plain; version=0.0.4")
 
     # --- conversations -----------------------------------------------------------------------------------------------
 
@@ -167,8 +174,17 @@ class Talkover:
             await _refuse(socket, "server_busy", str(busy), busy.retry_after)
             return
         protocols = socket.scope.get("subprotocols", [])
-        await socket.accept(subprotocol="realtime" if "realtime" in protocols else None)
-        await carrier.run(handle)
+        try:
+            await socket.accept(subprotocol="realtime" if "realtime" in protocols else None)
+        except BaseException:
+            # The peer left during the handshake: nobody else would end the session.
+            handle.post(Close("detached"))
+            raise
+        self._carriers.add(carrier)
+        try:
+            await carrier.run(handle)
+        finally:
+            self._carriers.discard(carrier)
 
 
 async def _refuse(socket: WebSocket, code: str, message: str, retry_after: float) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
+from collections.abc import Mapping
 from pathlib import Path
 
 from sessions.counters import Counters
@@ -59,13 +60,14 @@ def resident_bytes() -> int:
     return pages * 4096
 
 
-def prometheus(counters: Counters, lag: LoopLag, sessions: int) -> str:
+def prometheus(counters: Counters, lag: LoopLag, gauges: Mapping[str, int]) -> str:
     """Everything in Prometheus' text format, version 0.0.4."""
     lines = [
-        "# TYPE talkover_sessions gauge",
-        f"talkover_sessions {sessions}",
-        "# TYPE talkover_resident_bytes gauge",
-        f"talkover_resident_bytes {resident_bytes()}",
+        *(
+            line
+            for name, value in gauges.items()
+            for line in (f"# TYPE talkover_{name} gauge", f"talkover_{name} {value}")
+        ),
         "# TYPE talkover_loop_lag_seconds summary",
         *(f'talkover_loop_lag_seconds{{quantile="{share}"}} {lag.quantile(share):.6f}' for share in (0.5, 0.99)),
         "# TYPE talkover_events_total counter",
