@@ -16,7 +16,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeVar
 
-HEAVY: int = 10
+HEAVY: int = 5
 """How far below the process heavy computing runs, in steps of nice."""
 
 T = TypeVar("T")

@@ -11,6 +11,7 @@ before it.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import threading
 from collections import deque
@@ -167,6 +168,8 @@ class EmbeddedPerception:
         ]
         for thread in self._threads:
             thread.start()
+        # CTranslate2 ends the process with an abort if the interpreter leaves while it computes.
+        atexit.register(self.stop)
 
     @classmethod
     def load(cls, directories: Mapping[str, Path], *, workers: int = 1) -> EmbeddedPerception:
@@ -242,6 +245,7 @@ class EmbeddedPerception:
             if self._stopping:
                 return
             self._stopping = True
+            atexit.unregister(self.stop)
             for ear in self._ears.values():
                 ear.open = False
             self._ears.clear()

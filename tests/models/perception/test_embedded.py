@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import jiwer
 import numpy as np
 import pytest
@@ -50,3 +54,25 @@ def test_a_sentence_is_heard_placed_and_written_down(rate: int) -> None:
     # The reader begins 0.25 s into the clip and ends 0.1 s before its end.
     assert abs(speech[0] - (onset + from_ms(250))) <= from_ms(96)
     assert abs(speech[-1] - (onset + 3 * clip.size - from_ms(100))) <= from_ms(160)
+
+
+LEFT_ALONE = """
+import threading
+from models import assets
+from models.perception.perception import ASSETS, EmbeddedPerception
+from sessions.core.effects import AssessTurn, OpenPerception, Transcribe
+
+perception = EmbeddedPerception.load(assets.ensure(ASSETS))
+computing = threading.Event()
+perception.open("s", OpenPerception(speech=True, language="en"), lambda event, pcm=None: computing.set())
+perception.feed("s", 0, bytes(2 * 10 * 24_000), 24_000)
+for request in range(9):
+    perception.transcribe("s", Transcribe(request, 0, 480_000))
+assert computing.wait(30)
+"""
+
+
+def test_a_process_that_ends_without_stopping_ends_cleanly() -> None:
+    root = Path(assets.__file__).parents[1]
+    ended = subprocess.run([sys.executable, "-c", LEFT_ALONE], cwd=root, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
