@@ -10,6 +10,7 @@ import hashlib
 import json
 import threading
 import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -41,6 +42,13 @@ _QUIET = 10 ** (-50 / 20)
 _LEAD = RATE * 10 // 1000
 _FADE = RATE * 5 // 1000
 _PAUSE_SENTENCE, _PAUSE_COMMA, _PAUSE_NONE = RATE * 260 // 1000, RATE * 140 // 1000, RATE * 15 // 1000
+_EARLY = 3 * UNIT
+"""How much sooner a word is heard than its duration says: speech runs ahead into the phoneme before.
+
+Measured by cutting 48 beginnings off sentences halfway between two words and counting the words that a speech
+recognizer hears: cut at the durations, 20 had the right number and 25 too many; 75 ms earlier 38 had the right number,
+6 too few and 4 too many.
+"""
 _MAX_PHONEMES = 400
 """Longer input than the voice was trained on is spoken in halves."""
 _TICK = ticks_per_sample(RATE)
@@ -108,8 +116,9 @@ class HibariTalker:
         words: list[Word] = []
         for word, (start, end) in zip(written, align(written, stretches), strict=True):
             lead = "" if first and not words else " "
-            begin, stop = (min(max(0, at * UNIT - cut), sounding) * _TICK for at in (start, end))
+            begin, stop = (min(max(0, at * UNIT - _EARLY - cut), sounding) * _TICK for at in (start, end))
             words.append(Word(lead + word, begin, stop))
+        words[-1] = replace(words[-1], end=sounding * _TICK)
         pcm = (np.clip(samples, -1.0, 1.0) * 32767.0).astype("<i2").tobytes()
         return Spoken(pcm, tuple(words))
 

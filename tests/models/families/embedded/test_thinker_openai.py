@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import threading
@@ -52,7 +53,8 @@ class Endpoint(BaseHTTPRequestHandler):
                 self.wfile.flush()
                 cls.hung.set()
                 # Blocks until the client closes the connection.
-                self.rfile.read(1)
+                with contextlib.suppress(ConnectionError):
+                    self.rfile.read(1)
                 cls.gone.set()
                 return
             data = chunk if isinstance(chunk, str) else json.dumps(chunk)

@@ -1,0 +1,225 @@
+"""`models.families.embedded.thinker_smollm2` and the whole embedded engine, with the real models."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from models import assets
+from models.families.embedded.engine import EmbeddedEngine
+from models.families.embedded.stop import Stop
+from models.families.embedded.talker_hibari import HibariTalker
+from models.families.embedded.thinker import TextPiece, ThinkerError, Thinking, ThinkRequest, Thought, ToolCall
+from models.families.embedded.thinker_smollm2 import SmolLM2Thinker
+from sessions.core.config import SessionConfig, Tool
+from sessions.core.effects import ContextEntry
+from sessions.core.events import EngineDone
+from sessions.core.timeline import from_ms
+
+from ..hearing import PATIENCE, Ear, fence, shut, start
+
+pytestmark = pytest.mark.models
+
+WEATHER = Tool(
+    name="get_weather",
+    description="The weather of a city",
+    parameters=json.dumps(
+        {
+            "type": "object",
+            "properties": {"city": {"type": "string"}, "days": {"type": "integer", "minimum": 1, "maximum": 7}},
+            "required": ["city", "days"],
+        }
+    ),
+)
+LIGHT = Tool(
+    name="set_light",
+    description="Turn a light on or off",
+    parameters=json.dumps({"properties": {"room": {"enum": ["kitchen", "hall"]}, "on": {"type": "boolean"}}}),
+)
+
+
+@pytest.fixture(scope="module")
+def thinker() -> Iterator[SmolLM2Thinker]:
+    thinker = SmolLM2Thinker(assets.ensure(["smollm2"])["smollm2"])
+    yield thinker
+    thinker.close()
+
+
+def said(text: str) -> ContextEntry:
+    return ContextEntry("user", "message", text)
+
+
+def request(*context: ContextEntry, **changes: object) -> ThinkRequest:
+    blank = ThinkRequest(context, "", (), "auto", None, 0.8, True, 7, lambda: (0, 0))
+    return replace(blank, **changes)  # type: ignore[arg-type]
+
+
+def think(thinker: SmolLM2Thinker, asked: ThinkRequest) -> tuple[str, list[ToolCall], Thinking]:
+    told: list[Thought] = []
+    thinking = thinker.think(asked, told.append, Stop())
+    text = "".join(thought.text for thought in told if isinstance(thought, TextPiece))
+    return text, [thought for thought in told if isinstance(thought, ToolCall)], thinking
+
+
+def test_a_question_gets_a_short_right_answer(thinker: SmolLM2Thinker) -> None:
+    text, _, thinking = think(thinker, request(said("What is the capital of France?")))
+    assert "Paris" in text
+    assert len(text.split()) < 12
+    assert thinking.reason == "completed"
+    assert thinking.output_tokens < 20
+    assert thinking.input_tokens > 100
+
+
+def test_the_history_is_read(thinker: SmolLM2Thinker) -> None:
+    context = (
+        said("What is the capital of France?"),
+        ContextEntry("assistant", "message", "The capital of France is Paris."),
+        said("And what is the capital of Italy?"),
+    )
+    assert "Rome" in think(thinker, request(*context))[0]
+
+
+def test_the_same_request_gets_the_same_answer(thinker: SmolLM2Thinker) -> None:
+    asked = request(said("Tell me something about the sea."))
+    assert think(thinker, asked) == think(thinker, asked)
+
+
+def test_a_spoken_answer_ends_with_a_sentence_after_a_while(thinker: SmolLM2Thinker) -> None:
+    text, _, thinking = think(thinker, request(said("Tell me the whole history of Rome in great detail.")))
+    assert thinking.reason == "completed"
+    assert thinking.output_tokens <= 96
+    assert text.rstrip()[-1] in ".!?"
+
+
+def test_a_limit_of_tokens_is_kept_and_named_as_the_reason(thinker: SmolLM2Thinker) -> None:
+    text, _, thinking = think(thinker, request(said("Tell me the history of Rome."), max_output_tokens=5))
+    assert thinking.output_tokens == 5
+    assert thinking.reason == "max_output_tokens"
+    assert text
+
+
+def test_very_long_histories_and_instructions_are_cut_and_answered(thinker: SmolLM2Thinker) -> None:
+    context = [said("I like rivers and mountains. " * 20) for _ in range(30)] + [said("What is the capital of France?")]
+    text, _, thinking = think(thinker, request(*context, instructions="Be kind. " * 2000))
+    assert text
+    assert thinking.input_tokens < 1200
+
+
+def test_a_stop_ends_the_computing_within_a_token(thinker: SmolLM2Thinker) -> None:
+    stop, told = Stop(), []
+
+    def tell(thought: Thought) -> None:
+        told.append(thought)
+        if len(told) == 3:
+            stop.set()
+
+    thinking = thinker.think(request(said("Tell me the history of Rome."), spoken=False), tell, stop)
+    assert len(told) == 3
+    assert thinking.output_tokens <= 4
+
+
+def test_a_stop_before_the_first_token_tells_nothing(thinker: SmolLM2Thinker) -> None:
+    stop = Stop()
+    stop.set()
+    told: list[Thought] = []
+    thinker.think(request(said("Hello.")), told.append, stop)
+    assert told == []
+
+
+def test_a_demanded_call_has_arguments_from_the_question_that_validate(thinker: SmolLM2Thinker) -> None:
+    asked = request(said("What will the weather be like in Paris in the next 3 days?"), tools=(WEATHER, LIGHT))
+    _, (call,), _ = think(thinker, replace(asked, tool_choice="get_weather"))
+    assert call.name == "get_weather"
+    arguments = json.loads(call.arguments)
+    assert "Paris" in arguments["city"]
+    assert 1 <= arguments["days"] <= 7
+
+
+def test_of_several_tools_the_fitting_one_is_called(thinker: SmolLM2Thinker) -> None:
+    asked = request(said("Please turn on the lights in the kitchen."), tools=(WEATHER, LIGHT), tool_choice="required")
+    _, (call,), _ = think(thinker, asked)
+    assert call.name == "set_light"
+    assert json.loads(call.arguments)["room"] == "kitchen"
+
+
+def test_two_tools_that_nothing_tells_apart_are_chosen_between_by_the_model(thinker: SmolLM2Thinker) -> None:
+    tools = (Tool(name="alpha"), Tool(name="alpine"), Tool(name="beta"))
+    _, (call,), _ = think(thinker, request(said("Do it."), tools=tools, tool_choice="required"))
+    assert call.name in ("alpha", "alpine", "beta")
+    assert call.arguments == "{}"
+
+
+def test_after_a_tools_output_it_speaks(thinker: SmolLM2Thinker) -> None:
+    context = (
+        said("What is the weather like in Paris?"),
+        ContextEntry("assistant", "function_call", '{"city": "Paris", "days": 1}', "c1", "get_weather"),
+        ContextEntry("user", "function_call_output", '{"sky": "sunny"}', "c1"),
+    )
+    text, calls, _ = think(thinker, request(*context, tools=(WEATHER,)))
+    assert text
+    assert calls == []
+
+
+def test_an_urgent_newcomer_goes_first_and_the_other_is_finished_later() -> None:
+    thinker = SmolLM2Thinker(assets.ensure(["smollm2"])["smollm2"], cores=1)
+    order: list[str] = []
+    begun = threading.Event()
+    texts: dict[str, str] = {"long": "", "short": ""}
+
+    def run(name: str, asked: ThinkRequest) -> None:
+        def tell(thought: Thought) -> None:
+            assert isinstance(thought, TextPiece)
+            texts[name] += thought.text
+            begun.set()
+
+        thinker.think(asked, tell, Stop())
+        order.append(name)
+
+    plenty = request(said("Tell me the history of Rome."), urgency=lambda: (1, from_ms(60_000)), spoken=False)
+    long = threading.Thread(target=run, args=("long", plenty))
+    long.start()
+    assert begun.wait(PATIENCE)
+    run("short", request(said("What is the capital of France?")))
+    long.join(PATIENCE)
+    thinker.close()
+    assert order == ["short", "long"]
+    assert "Paris" in texts["short"]
+    assert len(texts["long"]) > len(texts["short"])
+
+
+def test_a_folder_without_a_model_is_a_typed_failure(tmp_path: Path) -> None:
+    with pytest.raises(ThinkerError) as failed:
+        SmolLM2Thinker(tmp_path)
+    assert failed.value.code == "thinker_missing"
+
+
+@pytest.mark.parametrize(("name", "value"), [("cores", 0), ("history_tokens", 0), ("history_tokens", 5000)])
+def test_settings_out_of_range_are_refused(tmp_path: Path, name: str, value: int) -> None:
+    make: Callable[..., SmolLM2Thinker] = SmolLM2Thinker
+    with pytest.raises(ValueError, match=name):
+        make(tmp_path, **{name: value})
+
+
+def test_the_engine_speaks_what_the_model_thinks_and_stops_when_told() -> None:
+    engine = EmbeddedEngine(SmolLM2Thinker(assets.ensure(["smollm2"])["smollm2"]), HibariTalker())
+    ear = Ear()
+    with shut(engine):
+        engine.open(fence(), SessionConfig(), ear)
+        engine.start(start("r1", context=(said("What is the capital of France?"),)))
+        assert isinstance(ear.wait_for_end("r1"), EngineDone)
+        assert "Paris" in ear.spoken("r1")
+        assert ear.length("r1") == len(ear.pcm("r1"))  # two bytes and two ticks per sample
+        assert ear.words("r1")[-1].end <= ear.length("r1")
+        engine.start(start("r2", context=(said("Tell me the history of Rome."),)))
+        ear.wait(lambda ear: ear.length("r2") > 0)
+        engine.cancel(fence(), "r2")
+        assert engine.active == 0
+        engine.start(start("r3", context=(said("What is the capital of France?"),)))
+        ear.wait_for_end("r3")
+        assert ear.end("r2") is None
+        assert ear.pcm("r3") == ear.pcm("r1")
