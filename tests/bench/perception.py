@@ -8,6 +8,7 @@ without a pause), and memory. Run it on a quiet machine.
 from __future__ import annotations
 
 import argparse
+import functools
 import re
 import threading
 import time
@@ -60,17 +61,17 @@ def resident() -> int:
 def calls(directories: dict[str, Path]) -> None:
     """Each model on its own."""
     question = load("questions", "tune")[0]
-    speech = question.pcm[question.onset :].astype(np.float32) / 32768
+    speech = np.asarray(question.pcm[question.onset :] / 32768, np.float32)
     speech = np.concatenate([speech, speech])[: 8 * RATE]
     recognizer = Recognizer(directories["whisper-base"])
     for seconds in (0.4, 1.0, 2.0):
         piece = speech[: round(seconds * RATE)]
-        timed(f"recognizer, {seconds} s", lambda piece=piece: recognizer.recognize(piece))
+        timed(f"recognizer, {seconds} s", functools.partial(recognizer.recognize, piece))
     timed("recognizer, 2.0 s, word times", lambda: recognizer.recognize(speech[: 2 * RATE], times=True))
     for name in ("questions", "commands", "backchannels"):
         said, written, invented = [], [], 0
         for clip in load(name, "test"):
-            sound = clip.pcm[max(0, clip.onset - RATE // 5) : clip.end + RATE // 5].astype(np.float32) / 32768
+            sound = np.asarray(clip.pcm[max(0, clip.onset - RATE // 5) : clip.end + RATE // 5] / 32768, np.float32)
             text = recognizer.recognize(sound).text
             if clip.kind == "noise":
                 invented += bool(text)
@@ -86,7 +87,7 @@ def calls(directories: dict[str, Path]) -> None:
     for batch in (1, 4, 16):
         states = [SpeechState() for _ in range(batch)]
         windows = np.repeat(speech[None, :WINDOW], batch, axis=0)
-        timed(f"speech detector, {batch} sessions", lambda w=windows, s=states: detector.detect(w, s), 200)
+        timed(f"speech detector, {batch} sessions", functools.partial(detector.detect, windows, states), 200)
 
 
 class Heard:
