@@ -97,7 +97,8 @@ class Commands:
         """A hand-made end needs words up to here, not those looked up at an earlier silence."""
         s = self._s
         if utterance.request is not None and utterance.text is None:
-            s.requests.pop(utterance.request, None)
+            if utterance.request in s.requests:
+                self._listening.cancel(utterance.request)
             utterance.request = None
         s.policy.reset()
 
@@ -141,7 +142,7 @@ class Commands:
         if event.audio is not None:
             item.spoken = True
             item.start, item.end = event.audio.start, event.audio.end
-            s.input.arrive(item.start, item.end, False, s.now)
+            self._listening.arrived(event.audio)
             if s.utterance is None:
                 s.input.buffer_start = max(s.input.buffer_start, item.end)
         if event.previous is None:
@@ -179,13 +180,13 @@ class Commands:
             )
         if playing or any(sounding.item == item.id for sounding in s.sounding):
             self._speaking.cut("client_cancel")
+            if s.abilities.engine_turns:
+                self._speaking.mute()
         limit = item.sent if item.heard is None else item.heard
-        if whole and event.position >= item.sent:
-            limit = item.sent
-        else:
-            item.cut(min(event.position, limit))
+        if item.heard is not None or event.position < limit:
+            limit = min(event.position, limit)
+            item.cut(limit)
             item.status = "incomplete"
-            limit = item.heard or 0
         self._notify(ItemTruncated(item.id, event.content_index, limit, item.text))
 
     def delete_item(self, event: ItemDelete) -> None:

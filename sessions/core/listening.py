@@ -86,8 +86,8 @@ class Listening:
     def speech(self, event: SpeechProbability) -> None:
         s = self._s
         turns = s.config.turns
-        if turns is None:
-            return
+        if turns is None or event.end <= s.input.buffer_start:
+            return  # speech in what is an item already, or was cleared, opens no turn
         policy = s.policy
         idle = policy.phase == "idle"
         decisions = policy.window(event.start, event.end, event.probability, self._agent(), turns)
@@ -165,7 +165,7 @@ class Listening:
                     self._notify(Held(at))
                 case Resume(words):
                     self._count(counters.RESUMES)
-                    self._drop_looks()
+                    self._drop("look")
                     self._notify(Resumed(words))
                     self._speaking.release()
                 case Interrupt(at):
@@ -185,17 +185,19 @@ class Listening:
                 case Ended():
                     self._ended(decision)
 
-    def _drop_looks(self) -> None:
-        for request in [number for number, owed in self._s.requests.items() if owed.kind == "look"]:
-            self._cancel(request)
+    def _drop(self, *kinds: str) -> None:
+        """What perception was asked of these kinds is no longer wanted."""
+        for request in [number for number, owed in self._s.requests.items() if owed.kind in kinds]:
+            self.cancel(request)
 
-    def _cancel(self, request: int) -> None:
+    def cancel(self, request: int) -> None:
+        """The answer to `request` is no longer wanted."""
         del self._s.requests[request]
         self._out.append(CancelPerception(request))
 
     def _interrupt(self, at: Ticks) -> None:
         s = self._s
-        self._drop_looks()
+        self._drop("look")
         s.respond = False
         s.awaiting.clear()
         self._out.append(ClearTimer("transcript"))
@@ -213,7 +215,7 @@ class Listening:
         start = max(s.input.buffer_start, at - padding)
         s.utterance = Utterance(s.fresh_id("item"), start)
         s.hypothesis_until = 0
-        return SpeechStarted(s.utterance.item, at)
+        return SpeechStarted(s.utterance.item, max(at, start))
 
     def _closing(self) -> None:
         """Look up the words while the silence lasts; most of the time the turn is over."""
@@ -230,7 +232,7 @@ class Listening:
         if utterance is None:
             return
         if utterance.request is not None and utterance.request in s.requests:
-            self._cancel(utterance.request)
+            self.cancel(utterance.request)
         utterance.request = None
         utterance.text = None
         self._speaking.retract()
@@ -252,6 +254,7 @@ class Listening:
         """The utterance becomes an item; its words are known already or awaited."""
         s = self._s
         s.utterance = None
+        self._drop("partial", "assess")
         item = Item(utterance.item, "user", spoken=True, start=utterance.start, end=end)
         previous = s.conversation.append(item)
         s.input.buffer_start = end
@@ -380,8 +383,7 @@ class Listening:
 
     def words_timed_out(self) -> None:
         """Timer "transcript": the words of a finished turn never came."""
-        for request in [number for number, owed in self._s.requests.items() if owed.kind == "turn"]:
-            self._cancel(request)
+        self._drop("turn")
         for item_id in list(self._s.awaiting):
             self._no_words(item_id, "transcription_timeout", "the words of this turn could not be recognised in time")
 
@@ -401,10 +403,15 @@ class Listening:
         s = self._s
         if s.utterance is not None:
             for request in [number for number, owed in s.requests.items() if owed.item == s.utterance.item]:
-                self._cancel(request)
+                self.cancel(request)
             s.utterance = None
             self._speaking.retract()
-        self._drop_looks()
+        self._drop("look", "partial", "assess")
         s.policy.reset()
         s.input.buffer_start = s.input.watermark
         self._speaking.release()
+
+    def close(self) -> None:
+        """The session ends: nothing is asked of perception any more."""
+        self.forget()
+        self._drop("turn")

@@ -67,14 +67,15 @@ class Track:
         return position
 
     def heard(self, now: Ticks) -> Ticks:
-        """Playback position at `now`: the latest report carried on to now and clamped to what was sent, else the model.
+        """Playback position at `now`: the latest report carried on to now, else the model.
 
-        On a carrier that acknowledges, nothing counts as heard before the first report.
+        A report is never carried beyond the model: what was placed behind a pause cannot be heard before it. On a
+        carrier that acknowledges, nothing counts as heard before the first report.
         """
         if self.closed:
             return self.played
         if self.reported_at is not None:
-            return min(self.admitted, self.reported + max(0, now - self.reported_at))
+            return max(self.reported, min(self.reported + now - self.reported_at, self.modelled(now)))
         return 0 if self.acknowledged else self.modelled(now)
 
     def freeze(self, now: Ticks, lost: bool = False) -> Ticks:

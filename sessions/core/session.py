@@ -136,6 +136,8 @@ class Session:
             self._commands.refuse(error, getattr(event, "command", None))
         if state.respond and state.active is None:
             self._listening.respond()
+        if state.active is not None and state.pump_due is None:
+            self._speaking.pump()  # whatever the event was, it may have opened the gate
         effects = out.copy()
         out.clear()
         return effects
@@ -205,8 +207,9 @@ class Session:
     def _end(self, reason: str, lost: bool) -> None:
         s = self._state
         self._speaking.cut("superseded", lost=lost)
-        self._listening.forget()
+        self._listening.close()
         s.closed = True
+        s.respond = False
         if s.conversation.open_calls:
             self._out.append(Count(counters.UNANSWERED_TOOLS, len(s.conversation.open_calls)))
         if not s.ledger.balanced or s.ledger.tracks:
