@@ -6,6 +6,7 @@ of whichever response needs it most, as long as that clause begins within the re
 
 from __future__ import annotations
 
+import atexit
 import logging
 import threading
 import zlib
@@ -27,7 +28,7 @@ from .speakable import Speakable, SpokenWord
 from .stop import Stop
 from .talker import Talker, TalkerError
 from .thinker import TextPiece, Thinker, ThinkerError, Thinking, ThinkRequest, Thought
-from .threads import give_way
+from .threads import TALKING, give_way
 
 log = logging.getLogger(__name__)
 
@@ -46,14 +47,18 @@ class _Reply:
         self.clauses: deque[str | Event] = deque()
         self.unspoken = 0
         self.thinking: Thinking | None = None
-        self.heard = False
         self.stages: set[str] = set()
 
-    def urgency(self) -> Urgency:
+    def thinking_urgency(self) -> Urgency:
+        """Who has no clause yet goes first, in order of arrival; then whoever would fall silent first."""
+        return self._urgency("first_clause" in self.stages)
+
+    def talking_urgency(self) -> Urgency:
         """Who has not been heard yet goes first, in order of arrival; then whoever would fall silent first."""
-        if not self.heard:
-            return (0, self.order)
-        return (1, self.lane.ahead + self.unspoken * _CHARACTER)
+        return self._urgency("first_audio" in self.stages)
+
+    def _urgency(self, begun: bool) -> Urgency:
+        return (1, self.lane.ahead + self.unspoken * _CHARACTER) if begun else (0, self.order)
 
     def stage(self, name: str) -> None:
         if name not in self.stages:
@@ -95,8 +100,10 @@ class EmbeddedEngine:
         self._counters: Counter[str] = Counter()
         # A response that was told to stop holds its thread for one token more.
         self._pool = ThreadPoolExecutor(max_sessions + 4, "talkover-think", initializer=give_way)
-        self._talking = threading.Thread(target=self._talk, name="talkover-talk")
+        self._talking = threading.Thread(target=self._talk, name="talkover-talk", daemon=True)
         self._talking.start()
+        # Native threads that still exist when the interpreter ends may abort the process.
+        atexit.register(self.shutdown)
 
     @property
     def capabilities(self) -> EngineCapabilities:
@@ -200,6 +207,7 @@ class EmbeddedEngine:
             sessions = list(self._sessions)
         for session in sessions:
             self.close(session)
+        atexit.unregister(self.shutdown)
         self._wake()
         self._pool.shutdown(wait=True)
         self._talking.join()
@@ -267,7 +275,7 @@ class EmbeddedEngine:
                 call = EngineToolCall(request.fence, request.response, thought.call, thought.name, thought.arguments)
                 self._queue(reply, call)
             elif request.modality == "text":
-                reply.heard = True
+                reply.stage("first_clause")
                 reply.post(EngineText(request.fence, request.response, thought.text))
             else:
                 hear(speakable.feed(thought.text))
@@ -307,7 +315,7 @@ class EmbeddedEngine:
     # --- talking ----------------------------------------------------------------------------------------------------
 
     def _talk(self) -> None:
-        give_way()
+        give_way(TALKING)
         while (job := self._next_clause()) is not None:
             reply, item = job
             if not isinstance(item, str):
@@ -328,7 +336,6 @@ class EmbeddedEngine:
                 reply.unspoken -= len(item)
             if spoken.pcm:
                 reply.stage("first_audio")
-                reply.heard = True
                 reply.lane.say(spoken.pcm, spoken.words)
 
     def _next_clause(self) -> tuple[_Reply, str | Event] | None:
@@ -342,7 +349,7 @@ class EmbeddedEngine:
                     if reply.clauses and (reply.lane.wants_audio or not isinstance(reply.clauses[0], str))
                 ]
                 if ready:
-                    reply = min(ready, key=_Reply.urgency)
+                    reply = min(ready, key=_Reply.talking_urgency)
                     item = reply.clauses.popleft()
                     self._changed.notify_all()
                     return reply, item
@@ -362,5 +369,5 @@ def _think_request(reply: _Reply) -> ThinkRequest:
         temperature=request.temperature,
         spoken=request.modality == "audio",
         seed=zlib.crc32(f"{request.fence.session}/{request.response}".encode()),
-        urgency=reply.urgency,
+        urgency=reply.thinking_urgency,
     )

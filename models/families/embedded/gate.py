@@ -16,8 +16,9 @@ Urgency: TypeAlias = tuple[int, int]
 Rank in class 0 is the order of arrival, in class 1 the ticks of audio before a gap.
 """
 
-_LEAD: Ticks = from_ms(1000)
-"""How much sooner a waiter must fall silent before work in progress is put aside for it."""
+_LEAD: Ticks = from_ms(4000)
+"""How much sooner a waiter must fall silent before work in progress is put aside for it: reading a prompt again costs
+as much as four tokens, a second of speech."""
 
 
 class Gate:

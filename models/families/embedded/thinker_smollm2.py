@@ -37,11 +37,12 @@ _ENOUGH = 48
 class SmolLM2Thinker:
     """`Thinker` on a folder that holds `model.bin`, `config.json`, `vocabulary.json` and `tokenizer.json`.
 
-    `cores`: how many responses compute at the same time, at about 70 MB each; the others wait. `history_tokens` bounds
-    the prompt: each costs about a millisecond before the first token. Raises ThinkerError.
+    `cores`: how many responses compute at the same time, at about 70 MB each; the others wait. One is best where two
+    virtual processors are one real core: two at once make no more tokens in all, and both are late. `history_tokens`
+    bounds the prompt: each costs about a millisecond before the first token. Raises ThinkerError.
     """
 
-    def __init__(self, folder: Path, *, cores: int = 2, history_tokens: int = 256) -> None:
+    def __init__(self, folder: Path, *, cores: int = 1, history_tokens: int = 256) -> None:
         if cores < 1:
             raise ValueError(f"cores {cores} must be at least 1")
         if not 0 < history_tokens <= 1024:

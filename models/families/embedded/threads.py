@@ -10,15 +10,17 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-NICENESS = 5
-"""Enough for the kernel to prefer a voice activity detector that wakes for a millisecond every 32 ms."""
+THINKING = 5
+"""Niceness; enough for the kernel to prefer a voice activity detector that wakes for a millisecond every 32 ms."""
+TALKING = 2
+"""A clause takes some 20 ms to speak and somebody waits for it, so it goes before the thoughts of others."""
 
 
-def give_way() -> None:
+def give_way(niceness: int = THINKING) -> None:
     """Lower the priority of the calling thread and of the threads that it will create (Linux; elsewhere no-op)."""
     if sys.platform != "linux":
         return  # a priority belongs to the whole process there
-    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
+    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), niceness)
 
 
 def run_giving_way(make: Callable[[], T]) -> T:

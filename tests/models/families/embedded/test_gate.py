@@ -104,7 +104,7 @@ def test_as_many_as_there_are_permits_compute_at_once() -> None:
         ((0, 5), (1, 0), True),
         ((0, 5), (0, 1), False),
         ((1, 0), (0, 5), False),
-        ((1, 0), (1, from_ms(3000)), True),
+        ((1, 0), (1, from_ms(9000)), True),
         ((1, 0), (1, from_ms(500)), False),
     ],
 )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -223,3 +225,24 @@ def test_the_engine_speaks_what_the_model_thinks_and_stops_when_told() -> None:
         ear.wait_for_end("r3")
         assert ear.end("r2") is None
         assert ear.pcm("r3") == ear.pcm("r1")
+
+
+def test_a_process_that_ends_without_a_shutdown_ends_cleanly() -> None:
+    folder = assets.ensure(["smollm2"])["smollm2"]
+    program = f"""
+from pathlib import Path
+from models.families.embedded.engine import EmbeddedEngine
+from models.families.embedded.talker_hibari import HibariTalker
+from models.families.embedded.thinker_smollm2 import SmolLM2Thinker
+from sessions.core.config import SessionConfig
+from tests.models.families.hearing import Ear, fence, start
+engine, ear = EmbeddedEngine(SmolLM2Thinker(Path({str(folder)!r})), HibariTalker()), Ear()
+engine.open(fence(), SessionConfig(), ear)
+engine.start(start(instructions="Tell me the history of Rome."))
+ear.wait(lambda ear: ear.length() > 0)
+"""
+    root = Path(assets.__file__).parent.parent
+    ended = subprocess.run(
+        [sys.executable, "-c", program], check=False, cwd=root, capture_output=True, text=True, timeout=60
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
