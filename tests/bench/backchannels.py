@@ -70,7 +70,7 @@ def script(folder: Path, pcm: Pcm) -> str:
         file.setsampwidth(2)
         file.setframerate(RATE)
         file.writeframes(pcm.tobytes())
-    return f'[[reply]]\nwav = "{path}"\ntext = "A long reply."\n'
+    return f'[[reply]]\nwav = "{path}"\n'
 
 
 def compare(received: Pcm, expected: Pcm, tolerance: int = 2) -> Continuity:

