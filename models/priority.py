@@ -19,6 +19,9 @@ from typing import TypeVar
 HEAVY: int = 5
 """How far below the process heavy computing runs, in steps of nice."""
 
+PROMPT: int = 2
+"""For what is heavy but short and waited for: a clause takes some 20 ms to speak."""
+
 T = TypeVar("T")
 
 

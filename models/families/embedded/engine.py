@@ -21,6 +21,7 @@ from sessions.core.fence import Fence
 from sessions.core.timeline import TICK_RATE, Ticks
 from sessions.ports import Busy, Emit, EngineCapabilities
 
+from ...priority import PROMPT, lower_priority
 from ..lane import ResponseLane
 from .clauses import ClauseCutter
 from .gate import Urgency
@@ -28,7 +29,6 @@ from .speakable import Speakable, SpokenWord
 from .stop import Stop
 from .talker import Talker, TalkerError
 from .thinker import TextPiece, Thinker, ThinkerError, Thinking, ThinkRequest, Thought
-from .threads import TALKING, give_way
 
 log = logging.getLogger(__name__)
 
@@ -99,7 +99,7 @@ class EmbeddedEngine:
         self._closing = False
         self._counters: Counter[str] = Counter()
         # A response that was told to stop holds its thread for one token more.
-        self._pool = ThreadPoolExecutor(max_sessions + 4, "talkover-think", initializer=give_way)
+        self._pool = ThreadPoolExecutor(max_sessions + 4, "talkover-think", initializer=lower_priority)
         self._talking = threading.Thread(target=self._talk, name="talkover-talk", daemon=True)
         self._talking.start()
         # Native threads that still exist when the interpreter ends may abort the process.
@@ -315,7 +315,7 @@ class EmbeddedEngine:
     # --- talking ----------------------------------------------------------------------------------------------------
 
     def _talk(self) -> None:
-        give_way(TALKING)
+        lower_priority(PROMPT)
         while (job := self._next_clause()) is not None:
             reply, item = job
             if not isinstance(item, str):

@@ -17,12 +17,12 @@ from tokenizers import Tokenizer
 
 from sessions.core.config import Tool
 
+from ...priority import load_lowered
 from . import chatml
 from .clauses import ends_sentence
 from .gate import Gate
 from .stop import Stop
 from .thinker import TextPiece, ThinkerError, Thinking, ThinkRequest, Thought, ToolCall
-from .threads import run_giving_way
 from .tool_calls import demanded_call, parse_calls
 
 _POSITIONS = 2048
@@ -49,7 +49,7 @@ class SmolLM2Thinker:
             raise ValueError(f"history_tokens {history_tokens} must be in 1..1024")
         try:
             self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-            self._generator: ctranslate2.Generator | None = run_giving_way(
+            self._generator: ctranslate2.Generator | None = load_lowered(
                 lambda: ctranslate2.Generator(
                     str(folder), device="cpu", compute_type="int8", inter_threads=cores, intra_threads=1
                 )
