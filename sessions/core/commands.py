@@ -76,13 +76,13 @@ class Commands:
     def commit_input(self, event: InputCommit) -> None:
         """Close the user's input by hand. With turn detection on, it ends the turn that is open."""
         s = self._s
-        utterance = s.utterance or Utterance(s.fresh_id("item"), s.input.buffer_start)
-        length = s.input.watermark - utterance.start
+        length = s.input.watermark - (s.input.buffer_start if s.utterance is None else s.utterance.start)
         if length < COMMIT_MIN:
             raise CommandError(
                 "input_audio_buffer_commit_empty",
                 f"the input buffer holds {to_ms(length)} ms of audio; append at least {to_ms(COMMIT_MIN)} ms first",
             )
+        utterance = s.utterance or Utterance(s.fresh_id("item"), s.input.buffer_start)
         ended: Ended | None = None
         if s.utterance is not None:
             ended = Ended(s.policy.start, s.policy.voiced_until, s.input.watermark, "client")
@@ -241,9 +241,9 @@ class Commands:
     def _stop(self, cause: str) -> None:
         s = self._s
         s.respond = False
-        over = s.policy.phase == "over"
-        if over:
+        if s.policy.phase == "over":
             s.policy.reset()
+            self._listening.drop("look")
         self._speaking.cut("client_cancel" if cause == "client_cancel" else "client_clear")
         if s.abilities.engine_turns:
             self._speaking.mute()

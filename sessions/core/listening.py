@@ -54,6 +54,8 @@ TRANSCRIPT_MAX = from_ms(15_000)
 """How long the words of a finished turn may take."""
 HYPOTHESIS_EVERY = from_ms(960)
 INPUT_KEPT = from_ms(90_000)
+"""How much input that belongs to no item a session with turn detection keeps."""
+FORGET_EVERY = from_ms(10_000)
 
 
 class Listening:
@@ -80,8 +82,11 @@ class Listening:
             return
         if s.abilities.engine_listens:
             self._out.append(AppendInput(new.start, new.end))
-        if s.utterance is None and s.config.turns is not None:
-            s.input.buffer_start = max(s.input.buffer_start, new.end - INPUT_KEPT)
+        if s.utterance is None:
+            if s.config.turns is not None:
+                s.input.buffer_start = max(s.input.buffer_start, new.end - INPUT_KEPT)
+            if new.start // FORGET_EVERY != new.end // FORGET_EVERY:
+                self._out.append(ForgetInput(s.input.buffer_start))
 
     def speech(self, event: SpeechProbability) -> None:
         s = self._s
@@ -150,6 +155,8 @@ class Listening:
         quiet = s.now - s.input.live_at
         if quiet >= STALL:
             self._decide(s.policy.stalled())
+            if s.policy.open:
+                self._watch_stall()
         else:
             s.stall_due = s.input.live_at + STALL
             self._out.append(SetTimer("stall", s.stall_due))
@@ -165,11 +172,14 @@ class Listening:
                     self._notify(Held(at))
                 case Resume(words):
                     self._count(counters.RESUMES)
-                    self._drop("look")
+                    self.drop("look")
                     self._notify(Resumed(words))
                     self._speaking.release()
                 case Interrupt(at):
-                    self._interrupt(at)
+                    if self._agent() == "busy":
+                        self._interrupt(at)
+                    else:  # what was spoken over has ended, or may no longer be interrupted
+                        self._decide([Resume(self._s.policy.words), Began(at)])
                 case Look(start, end):
                     request = self._s.fresh_request("look", "", end)
                     self._out.append(Transcribe(request, start, end, final=False))
@@ -185,7 +195,7 @@ class Listening:
                 case Ended():
                     self._ended(decision)
 
-    def _drop(self, *kinds: str) -> None:
+    def drop(self, *kinds: str) -> None:
         """What perception was asked of these kinds is no longer wanted."""
         for request in [number for number, owed in self._s.requests.items() if owed.kind in kinds]:
             self.cancel(request)
@@ -197,7 +207,7 @@ class Listening:
 
     def _interrupt(self, at: Ticks) -> None:
         s = self._s
-        self._drop("look")
+        self.drop("look")
         s.respond = False
         s.awaiting.clear()
         self._out.append(ClearTimer("transcript"))
@@ -254,7 +264,7 @@ class Listening:
         """The utterance becomes an item; its words are known already or awaited."""
         s = self._s
         s.utterance = None
-        self._drop("partial", "assess")
+        self.drop("partial", "assess")
         item = Item(utterance.item, "user", spoken=True, start=utterance.start, end=end)
         previous = s.conversation.append(item)
         s.input.buffer_start = end
@@ -383,7 +393,7 @@ class Listening:
 
     def words_timed_out(self) -> None:
         """Timer "transcript": the words of a finished turn never came."""
-        self._drop("turn")
+        self.drop("turn")
         for item_id in list(self._s.awaiting):
             self._no_words(item_id, "transcription_timeout", "the words of this turn could not be recognised in time")
 
@@ -406,7 +416,7 @@ class Listening:
                 self.cancel(request)
             s.utterance = None
             self._speaking.retract()
-        self._drop("look", "partial", "assess")
+        self.drop("look", "partial", "assess")
         s.policy.reset()
         s.input.buffer_start = s.input.watermark
         self._speaking.release()
@@ -414,4 +424,4 @@ class Listening:
     def close(self) -> None:
         """The session ends: nothing is asked of perception any more."""
         self.forget()
-        self._drop("turn")
+        self.drop("turn")

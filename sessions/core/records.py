@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import types
 import typing
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -96,8 +96,7 @@ def read_as(annotation: Any, plain: Plain, path: str = "") -> Any:
         if not isinstance(plain, dict):
             raise RecordError(path, "expected an object")
         key, entry = typing.get_args(annotation)
-        convert: Callable[[str], Any] = int if key is int else str
-        return {convert(name): read_as(entry, value, f"{path}.{name}") for name, value in plain.items()}
+        return {_read_key(key, name, path): read_as(entry, value, f"{path}.{name}") for name, value in plain.items()}
     if dataclasses.is_dataclass(annotation):
         return _read_dataclass(typing.cast(type, annotation), plain, path)
     if annotation is float and isinstance(plain, int) and not isinstance(plain, bool):
@@ -107,6 +106,15 @@ def read_as(annotation: Any, plain: Plain, path: str = "") -> Any:
     if annotation in (bool, int, float, str) and type(plain) is annotation:
         return plain
     raise RecordError(path, f"{plain!r} does not fit {annotation}")
+
+
+def _read_key(annotation: Any, name: str, path: str) -> Any:
+    if annotation is not int:
+        return name
+    try:
+        return int(name)
+    except ValueError:
+        raise RecordError(path, f"the key {name!r} is not a number") from None
 
 
 def _read_union(options: tuple[Any, ...], plain: Plain, path: str) -> Any:
@@ -144,6 +152,8 @@ def _read_sequence(annotation: Any, origin: Any, plain: Plain, path: str) -> Any
 def _read_dataclass(cls: type, plain: Plain, path: str) -> Any:
     if not isinstance(plain, dict):
         raise RecordError(path, f"expected an object of type {cls.__name__}")
+    if plain.get("type", cls.__name__) != cls.__name__:
+        raise RecordError(path, f"expected type {cls.__name__}, found {plain['type']!r}")
     values: dict[str, Any] = {}
     for name, annotation, default in _plan(cls):
         if name in plain:

@@ -172,7 +172,8 @@ class Speaking:
             self._stale_audio(event)
             return
         track = s.ledger.tracks[response.id]
-        if event.start != track.generated or event.end <= event.start or response.done:
+        out_of_order = event.start != track.generated or event.end <= event.start
+        if out_of_order or response.done or response.modality == "text":
             self._count(counters.ENGINE_FAULT)
             return
         track.generated = event.end
@@ -193,9 +194,14 @@ class Speaking:
             self._s.active.words.extend(event.words)
 
     def text(self, event: EngineText) -> None:
-        if self._live(event) and self._s.active is not None:
-            self._s.active.texts.append(event.text)
-            self.pump()
+        response = self._s.active
+        if not self._live(event) or response is None:
+            return
+        if response.modality == "audio":
+            self._count(counters.ENGINE_FAULT)
+            return
+        response.texts.append(event.text)
+        self.pump()
 
     def tool_call(self, event: EngineToolCall) -> None:
         if self._live(event) and self._s.active is not None:
@@ -229,10 +235,6 @@ class Speaking:
         if not response.announced:
             self.retract()
             return
-        track = s.ledger.tracks[response.id]
-        if track.generated > track.admitted:
-            start = response.base + track.admitted
-            self._out.append(DropAudio(response.source, start, response.base + track.generated, "cleared"))
         response.done = True
         self._notify(CommandFailed(event.code, event.message, kind="server_error"))
         self._finish(response, "failed", event.code, event.message)
@@ -279,7 +281,8 @@ class Speaking:
         s = self._s
         now = s.now
         frame = s.config.frame
-        horizon = now + s.config.lead
+        lead = max(s.config.lead, frame)
+        horizon = now + lead
         fence = s.fence
         clock = s.ledger.clock
         while (available := track.generated - track.admitted) > 0:
@@ -287,7 +290,7 @@ class Speaking:
             if length < frame and not response.done and clock > now:
                 break
             if max(now, clock) + length > horizon:
-                self._wake(clock + length - s.config.lead)
+                self._wake(clock + length - lead)
                 break
             start = track.admitted
             item = self._message(response, spoken=True)
@@ -379,12 +382,17 @@ class Speaking:
         self._notify(OutputClosed(response.id, response.outputs.index(item.id), item.view(), previous))
 
     def _finish(self, response: Response, status: ResponseStatus, detail: str = "", message: str = "") -> None:
-        """Close the active response; its audio may still be playing."""
+        """Close the active response; its audio may still be playing. What was not sent of it never is."""
         s = self._s
         s.active = None
         track = s.ledger.tracks[response.id]
         item = s.conversation.find(response.item) if response.item else None
+        if track.generated > track.admitted:
+            start = response.base + track.admitted
+            self._out.append(DropAudio(response.source, start, response.base + track.generated, "cleared"))
         if item is not None:
+            if status != "completed" and item.words and item.words[-1].end > track.admitted:
+                item.cut(track.admitted)
             if response.words and item.spoken and status == "completed":
                 self._caption_rest(response, item)
             self._close_output(response, item, "completed" if status == "completed" else "incomplete")
@@ -553,7 +561,7 @@ class Speaking:
             return
         if response is None or response.done:
             if response is not None:
-                self._finish(response, "completed")
+                self._finish(response, "incomplete", "superseded")
             self.begin_owned(event.start)
             response = s.active
         if response is None:
