@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-FLOOR_DB = -35.0
+FLOOR_DB = -40.0
 """A 5 ms window belongs to the sound when its RMS is within this of the loudest window's."""
 
 _WINDOW_MS = 5

