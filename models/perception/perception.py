@@ -352,6 +352,7 @@ class EmbeddedPerception:
         states = [ear.speech or SpeechState() for ear in ears]
         try:
             probabilities = self._detector.detect(windows, states)
+            levels = np.round(10 * np.log10(np.mean(np.square(windows), axis=1) + 1e-12), 1)
         except Exception:
             # Nobody asked, so nobody is answered; the core's own time-outs see that no probability comes.
             log.exception("speech detection failed for %d sessions", len(ears))
@@ -360,7 +361,7 @@ class EmbeddedPerception:
         for row, ear in enumerate(ears):
             start, ear.window = ear.window, ear.window + WINDOW_TICKS
             if probabilities is not None:
-                _tell(ear, SpeechProbability(start, ear.window, float(probabilities[row])))
+                _tell(ear, SpeechProbability(start, ear.window, float(probabilities[row]), float(levels[row])))
 
     # --- answers -----------------------------------------------------------------------------------------------------
 

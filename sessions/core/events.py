@@ -64,11 +64,12 @@ class PlaybackReported:
 
 @dataclass(frozen=True, slots=True)
 class SpeechProbability:
-    """Probability of speech in [start, end) of the input track (VAD)."""
+    """Probability of speech in [start, end) of the input track (VAD), and its level in dBFS (RMS)."""
 
     start: Ticks
     end: Ticks
     probability: float
+    level: float = -120.0
 
 
 @dataclass(frozen=True, slots=True)

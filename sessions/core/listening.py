@@ -95,7 +95,7 @@ class Listening:
             return  # speech in what is an item already, or was cleared, opens no turn
         policy = s.policy
         idle = policy.phase == "idle"
-        decisions = policy.window(event.start, event.end, event.probability, self._agent(), turns)
+        decisions = policy.window(event.start, event.end, event.probability, self._agent(), turns, event.level)
         if idle and policy.phase != "idle":
             self._watch_stall()
         if decisions:

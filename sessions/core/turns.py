@@ -7,11 +7,12 @@ looked up, and if speech goes on they are thrown away.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from .backchannel import meaning_of
 from .config import TurnConfig
+from .loudness import NoiseFloor
 from .timeline import Ticks, from_ms
 
 Agent: TypeAlias = Literal["silent", "busy"]
@@ -25,6 +26,8 @@ CLOSING = from_ms(64)
 ASSESS_AFTER = from_ms(160)
 ASSESS_EVERY = from_ms(320)
 SEMANTIC_SILENCE = from_ms(240)
+SOUND_MAX = from_ms(256)
+"""How long a loud sound may hold the agent before the detector calls it speech."""
 LOOK_AFTER = from_ms(224)
 """Speech over the agent after which its words are looked at for the first time."""
 LOOK_MIN = from_ms(96)
@@ -126,6 +129,11 @@ class TurnPolicy:
     backchannel: bool = False
     end_probability: float | None = None
     assessed_at: Ticks = 0
+    voiced: Ticks = 0
+    """Speech in the utterance so far, without its gaps."""
+    loudest: float = 0.0
+    """Level of the sound that the agent is held for, in dBFS, while no speech was found in it."""
+    floor: NoiseFloor = field(default_factory=NoiseFloor)
 
     @property
     def open(self) -> bool:
@@ -144,18 +152,36 @@ class TurnPolicy:
         self.backchannel = False
         self.end_probability = None
         self.assessed_at = 0
+        self.voiced = 0
 
-    def window(self, start: Ticks, end: Ticks, probability: float, agent: Agent, config: TurnConfig) -> list[Decision]:
-        """One VAD window [start, end) of the input track."""
+    def window(
+        self,
+        start: Ticks,
+        end: Ticks,
+        probability: float,
+        agent: Agent,
+        config: TurnConfig,
+        level: float = -120.0,
+    ) -> list[Decision]:
+        """One VAD window [start, end) of the input track; `level` is its RMS in dBFS."""
         self.position = end
         continuing = self.phase in ("onset", "over", "speech")
         voiced = probability >= (config.threshold - HYSTERESIS if continuing else config.threshold)
+        loud = self.floor.stands_out(level)
+        if voiced:
+            self.voiced += end - start
+        elif self.phase == "idle":
+            self.floor.follow(level)
         match self.phase:
             case "idle":
+                if loud and not voiced and agent == "busy":
+                    return self._sound(start, level)
                 return self._idle(start, end, voiced, agent)
             case "onset":
                 return self._onset(end, voiced, agent)
             case "over":
+                if self.voiced == 0:
+                    return self._unvoiced(end, loud, level, config)
                 return self._over(end, voiced, agent, config)
             case "speech":
                 return self._speech(end, voiced)
@@ -167,14 +193,18 @@ class TurnPolicy:
     def _idle(self, start: Ticks, end: Ticks, voiced: bool, agent: Agent) -> list[Decision]:
         if not voiced:
             return []
-        self._forget()
-        self.start = start
-        self.voiced_until = end
+        self._begin(start, end)
+        self.voiced = end - start
         if agent == "busy":
             self.phase = "over"
             return [Hold(start)]
         self.phase = "onset"
         return self._promote(end)
+
+    def _begin(self, start: Ticks, voiced_until: Ticks) -> None:
+        self._forget()
+        self.start = start
+        self.voiced_until = voiced_until
 
     def _onset(self, end: Ticks, voiced: bool, agent: Agent) -> list[Decision]:
         if not voiced:
@@ -195,12 +225,27 @@ class TurnPolicy:
 
     # --- over the agent --------------------------------------------------------------------------------------------
 
+    def _sound(self, start: Ticks, level: float) -> list[Decision]:
+        """Something loud that is not speech yet: hold, and see what becomes of it."""
+        self._begin(start, start)
+        self.loudest = level
+        self.phase = "over"
+        return [Hold(start)]
+
+    def _unvoiced(self, end: Ticks, loud: bool, level: float, config: TurnConfig) -> list[Decision]:
+        """Still no speech in the sound that the agent is held for."""
+        self.loudest = max(self.loudest, level)
+        if (loud and end - self.start < SOUND_MAX) or end - self.start < config.resume_ms * 48:
+            return []
+        self.floor.accept(self.loudest)
+        return self._resume()
+
     def _over(self, end: Ticks, voiced: bool, agent: Agent, config: TurnConfig) -> list[Decision]:
         if voiced:
             self.voiced_until = end
             if agent == "silent":
                 return self._agent_fell_silent()
-            if end - self.start >= self._limit(config):
+            if end - self.start >= self._limit(config) and self.voiced >= MIN_SPEECH:
                 return self._interrupt()
             return self._look(end) if self._wants_look(config) and end - self.start >= LOOK_AFTER else []
         silence = end - self.voiced_until
