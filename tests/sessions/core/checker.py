@@ -738,8 +738,9 @@ class Checker:
             f"{notice.item} but sent was {self.kept(agent)!r}",
         )
         kept = notice.item.text.split()
-        cut_short = [w for w in agent.told if agent.generated < self.words[w][1] and w.strip() in kept]
-        require(not cut_short, "4", f"{cut_short} were not made to their end")
+        base = agent.base or 0
+        cut_short = [w for w in agent.told if agent.admitted < self.words[w][1] - base and w.strip() in kept]
+        require(not cut_short, "4", f"{cut_short} were not sent to their end")
 
     def _playback_started(self, notice: PlaybackStarted) -> None:
         agent = self._open(notice.response)
