@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
+import math
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route, WebSocketRoute
@@ -24,8 +27,13 @@ from sessions.journal import Recorder
 from sessions.manager import SessionManager
 from sessions.ports import Busy
 
+from . import http
+from .auth import SUBPROTOCOL, Access, Denied
 from .carriers.websocket import WebSocketCarrier
+from .client_secrets import MAX_BODY, ClientSecrets, NoRoom, parse_wanted
+from .dialects.checks import Object, Rejected
 from .dialects.realtime import RealtimeDialect
+from .keys import KeyRing
 from .metrics import LoopLag, prometheus, resident_bytes
 from .models_loading import Models, load
 from .settings import Settings
@@ -47,15 +55,23 @@ class Talkover:
         self.fraction = 0.0
         self.failure: Exception | None = None
         self.ready = asyncio.Event()
+        self.access = Access(
+            KeyRing(settings.all_keys()),
+            ClientSecrets(single_use=settings.ephemeral_single_use),
+            open_to_all=settings.insecure_no_auth,
+        )
         self._carriers: set[WebSocketCarrier] = set()
         self.asgi = Starlette(
             routes=[
                 Route("/", self._index),
                 Route("/healthz", self._healthz),
                 Route("/metrics", self._metrics),
+                Route("/v1/realtime/client_secrets", self._client_secrets, methods=["POST"]),
                 WebSocketRoute("/v1/realtime", self._realtime),
+                WebSocketRoute("/{path:path}", self._elsewhere),
             ],
             lifespan=self._lifespan,
+            exception_handlers={HTTPException: http.from_exception},
         )
 
     # --- life ------------------------------------------------------------------------------------------------------
@@ -136,20 +152,32 @@ class Talkover:
         return FileResponse(INDEX)
 
     async def _healthz(self, request: Request) -> Response:
-        body: dict[str, object] = {"status": self.stage if self.manager is None else "ready"}
+        """Whether it is ready, for everybody; how it does, for those who may know."""
+        status = 200 if self.manager is not None else 503
+        body: dict[str, object] = {"status": "ready"}
         if self.failure is not None:
-            body = {"status": "failed", "error": str(self.failure)}
+            body = {"status": "failed"}
         elif self.manager is None:
-            body = {"status": "starting", "stage": self.stage, "progress": round(self.fraction, 3)}
+            body = {"status": "starting"}
+        if not self.access.knows(request.headers):
+            return JSONResponse(body, status)
+        if self.failure is not None:
+            body["error"] = str(self.failure)
+        elif self.manager is None:
+            body |= {"stage": self.stage, "progress": round(self.fraction, 3)}
         body |= {
             "sessions": len(self.manager) if self.manager is not None else 0,
             "loop_lag_ms_p50": round(self.lag.quantile(0.5) * 1000, 2),
             "loop_lag_ms_p99": round(self.lag.quantile(0.99) * 1000, 2),
             "resident_mb": round(resident_bytes() / 1e6, 1),
         }
-        return JSONResponse(body, 200 if self.manager is not None else 503)
+        return JSONResponse(body, status)
 
     async def _metrics(self, request: Request) -> Response:
+        try:
+            self.access.administration(request.headers)
+        except Denied as denied:
+            return self._denied(denied)
         gauges = {
             "sessions": len(self.manager) if self.manager is not None else 0,
             "mail_waiting": self.manager.waiting if self.manager is not None else 0,
@@ -160,12 +188,58 @@ class Talkover:
 
     # --- conversations -----------------------------------------------------------------------------------------------
 
+    async def _client_secrets(self, request: Request) -> Response:
+        """POST /v1/realtime/client_secrets: an ephemeral key, bound to a session configuration."""
+        try:
+            self.access.administration(request.headers)
+            wanted = parse_wanted(await http.json_text(request, MAX_BODY))
+            dialect = self._dialect("talkover", wanted.session)
+            value, secret = self.access.secrets.mint(wanted)
+        except Denied as denied:
+            return self._denied(denied)
+        except http.BodyRefused as refused:
+            return http.error(refused.status, refused.code, refused.message)
+        except Rejected as rejected:
+            return http.error(400, rejected.code, rejected.message, param=rejected.param)
+        except NoRoom as full:
+            headers = {"Retry-After": str(math.ceil(full.retry_after))}
+            return http.error(429, "too_many_client_secrets", str(full), headers=headers)
+        self.counters.add("client_secrets_minted")
+        # Exactly what session.created will say. The vendor's clients want an id; a session gets its own when it begins.
+        created = json.loads(dialect.open(f"sess_{secret.id.hex()[:16]}")[0])
+        return JSONResponse({"value": value, "expires_at": secret.expires_at, "session": created["session"]})
+
+    def _dialect(self, model: str, patch: Object | None) -> RealtimeDialect:
+        """Raises Rejected for a wrong `patch`."""
+        config = SessionConfig(lead=from_ms(self.settings.lead_ms), frame=from_ms(self.settings.frame_ms))
+        return RealtimeDialect(model, config, patch=patch)
+
+    def _denied(self, denied: Denied) -> JSONResponse:
+        self.counters.add("access_denied")
+        return http.error(denied.status, denied.code, denied.message, headers=denied.headers)
+
+    async def _elsewhere(self, socket: WebSocket) -> None:
+        path = socket.url.path[:200]
+        message = f"no WebSocket is served at {path}; connect to /v1/realtime"
+        await socket.send_denial_response(http.error(404, "not_found", message))
+
     async def _realtime(self, socket: WebSocket) -> None:
+        protocols = socket.scope.get("subprotocols", [])
+        try:
+            grant = self.access.session(socket.headers, protocols)
+        except Denied as denied:
+            await socket.send_denial_response(self._denied(denied))
+            return
         if self.manager is None:
             await _refuse(socket, "not_ready", f"the server is not ready yet: {self.stage}", retry_after=5.0)
             return
-        config = SessionConfig(lead=from_ms(self.settings.lead_ms), frame=from_ms(self.settings.frame_ms))
-        dialect = RealtimeDialect(socket.query_params.get("model", "talkover"), config)
+        try:
+            model = socket.query_params.get("model", "talkover")
+            dialect = self._dialect(model, None if grant.secret is None else grant.secret.session)
+        except Rejected as rejected:
+            answer = http.error(400, rejected.code, rejected.message, param=rejected.param)
+            await socket.send_denial_response(answer)
+            return
         carrier = WebSocketCarrier(socket, dialect, self.counters)
         try:
             handle = self.manager.open(carrier, dialect.config)
@@ -173,9 +247,10 @@ class Talkover:
             self.counters.add("sessions_refused")
             await _refuse(socket, "server_busy", str(busy), busy.retry_after)
             return
-        protocols = socket.scope.get("subprotocols", [])
+        if grant.secret is not None:
+            self.access.secrets.used(grant.secret)
         try:
-            await socket.accept(subprotocol="realtime" if "realtime" in protocols else None)
+            await socket.accept(subprotocol=SUBPROTOCOL if SUBPROTOCOL in protocols else None)
         except BaseException:
             # The peer left during the handshake: nobody else would end the session.
             handle.post(Close("detached"))
@@ -189,5 +264,5 @@ class Talkover:
 
 async def _refuse(socket: WebSocket, code: str, message: str, retry_after: float) -> None:
     """Answer the handshake with 503 and a typed error, so that a client knows at once and why."""
-    body = {"error": {"type": "server_error", "code": code, "message": message, "param": None}}
-    await socket.send_denial_response(JSONResponse(body, 503, headers={"Retry-After": str(round(retry_after))}))
+    headers = {"Retry-After": str(round(retry_after))}
+    await socket.send_denial_response(http.error(503, code, message, kind="server_error", headers=headers))

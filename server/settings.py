@@ -8,42 +8,87 @@ import ipaddress
 import os
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from . import keys
+
 ENGINES = ("embedded", "scripted", "duplex-script")
+
+GROUPS: Mapping[str, str] = {
+    "server": "where it listens and how much it takes",
+    "models": "what hears, thinks and speaks",
+    "access": "who may connect, and over what",
+    "recording": "what is kept of the conversations",
+}
+"""Groups of options in the help, in this order, and what each is about."""
 
 
 class SettingsError(ValueError):
     """A setting that cannot be; names it and says what to do."""
 
 
-def _setting(default: typing.Any, help_text: str, **extra: typing.Any) -> typing.Any:
-    return field(default=default, metadata={"help": help_text, **extra})
+def _setting(
+    default: typing.Any,
+    help_text: str,
+    group: str,
+    *,
+    option: str | None = None,
+    secret: bool = False,
+    **extra: typing.Any,
+) -> typing.Any:
+    """`option`: the option where it is not the field's name. `secret`: never shown. `extra` goes to argparse."""
+    metadata = {"help": help_text, "group": group, "option": option, "extra": extra}
+    return field(default=default, metadata=metadata, repr=not secret)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """One field per setting; its option is the name with dashes, its variable `TALKOVER_` and the name in capitals."""
 
-    host: str = _setting("127.0.0.1", "address to listen on")
-    port: int = _setting(8787, "port to listen on (0: any free one)")
-    engine: str = _setting("embedded", "what answers", choices=ENGINES)
-    script: Path | None = _setting(None, "script of the scripted engines (TOML)", metavar="FILE")
-    llm_url: str | None = _setting(
-        None, "OpenAI-compatible endpoint that thinks instead of the embedded model", metavar="URL"
-    )
-    llm_model: str | None = _setting(None, "model name at that endpoint", metavar="NAME")
-    llm_key: str | None = _setting(None, "key for that endpoint", metavar="KEY")
-    record: Path | None = _setting(None, "record every session below this folder", metavar="DIR")
+    host: str = _setting("127.0.0.1", "address to listen on; any but loopback needs API keys", "server")
+    port: int = _setting(8787, "port to listen on (0: any free one)", "server")
     max_sessions: int | None = _setting(
-        None, "sessions at a time (default: as many as keep the first audio prompt)", metavar="N"
+        None, "sessions at a time (default: as many as keep the first audio prompt)", "server", metavar="N"
     )
-    lead_ms: int = _setting(200, "how far audio is sent ahead of playback", metavar="MS")
-    frame_ms: int = _setting(20, "length of one piece of audio that is sent", metavar="MS")
-    cache: Path | None = _setting(None, "where prepared model files lie (default: ~/.cache/talkover)", metavar="DIR")
-    log_level: str = _setting("info", "how much to log", choices=("debug", "info", "warning", "error"))
+    lead_ms: int = _setting(200, "how far audio is sent ahead of playback", "server", metavar="MS")
+    frame_ms: int = _setting(20, "length of one piece of audio that is sent", "server", metavar="MS")
+    log_level: str = _setting("info", "how much to log", "server", choices=("debug", "info", "warning", "error"))
+    engine: str = _setting("embedded", "what answers", "models", choices=ENGINES)
+    script: Path | None = _setting(None, "script of the scripted engines (TOML)", "models", metavar="FILE")
+    llm_url: str | None = _setting(
+        None, "OpenAI-compatible endpoint that thinks instead of the embedded model", "models", metavar="URL"
+    )
+    llm_model: str | None = _setting(None, "model name at that endpoint", "models", metavar="NAME")
+    llm_key: str | None = _setting(None, "key for that endpoint", "models", secret=True, metavar="KEY")
+    cache: Path | None = _setting(
+        None, "where prepared model files lie (default: ~/.cache/talkover)", "models", metavar="DIR"
+    )
+    api_keys: tuple[str, ...] = _setting(
+        (),
+        "a key that clients must send; repeatable, in the variable separated by commas. Other users of this machine "
+        "can see options, so prefer the variable or the file",
+        "access",
+        option="api-key",
+        secret=True,
+        metavar="KEY",
+    )
+    api_keys_file: Path | None = _setting(
+        None, "file with API keys, one a line, # begins a comment", "access", metavar="FILE"
+    )
+    ephemeral_single_use: bool = _setting(
+        False,
+        "a key from POST /v1/realtime/client_secrets opens one session (default: any number while valid)",
+        "access",
+    )
+    insecure_no_auth: bool = _setting(
+        False, "serve without API keys beyond loopback: whoever reaches the port can use it", "access"
+    )
+    tls_cert: Path | None = _setting(None, "certificate chain (PEM), for https and wss", "access", metavar="FILE")
+    tls_key: Path | None = _setting(None, "private key of the certificate (PEM)", "access", metavar="FILE")
+    tls_self_signed: bool = _setting(False, "make a certificate for localhost, for development, and use it", "access")
+    record: Path | None = _setting(None, "record every session below this folder", "recording", metavar="DIR")
 
     def check(self) -> Settings:
         """Itself, or SettingsError."""
@@ -63,7 +108,40 @@ class Settings:
             raise SettingsError("--lead-ms must lie between 40 and 5000")
         if not 10 <= self.frame_ms <= self.lead_ms:
             raise SettingsError("--frame-ms must lie between 10 and the lead")
+        self._check_access()
         return self
+
+    def _check_access(self) -> None:
+        try:
+            known = self.all_keys()
+            if not self.loopback:
+                keys.check_length_abroad(known, self.host)
+        except keys.InvalidKey as error:
+            raise SettingsError(str(error)) from None
+        if not known and not self.loopback and not self.insecure_no_auth:
+            raise SettingsError(
+                f"--host {self.host}: others than this machine can connect there, so API keys are needed. Give "
+                f"--api-keys-file FILE or TALKOVER_API_KEYS ({keys.MAKE_ONE}), or leave --host 127.0.0.1; "
+                "--insecure-no-auth serves everybody who reaches the port"
+            )
+        if known and self.insecure_no_auth:
+            raise SettingsError("--insecure-no-auth contradicts the API keys that are set; drop one of them")
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise SettingsError("--tls-cert and --tls-key go together; give both or neither")
+        if self.tls_self_signed and self.tls_cert is not None:
+            raise SettingsError("--tls-self-signed makes a certificate; do not give --tls-cert and --tls-key as well")
+
+    def all_keys(self) -> tuple[str, ...]:
+        """The API keys of the option, the variable and the file. Raises InvalidKey."""
+        found = [key for given in self.api_keys for key in keys.split_keys(given, "--api-key")]
+        if self.api_keys_file is not None:
+            found += keys.read_keys(self.api_keys_file, "--api-keys-file")
+        return tuple(found)
+
+    @property
+    def tls(self) -> bool:
+        """Whether it is served over TLS."""
+        return self.tls_cert is not None or self.tls_self_signed
 
     @property
     def loopback(self) -> bool:
@@ -77,26 +155,68 @@ class Settings:
 
 
 def add_options(parser: argparse.ArgumentParser, *names: str) -> None:
-    """Add the options of the settings `names` (none: all). An option not given stays out of the result."""
+    """Add the options of the settings `names` (none: all), in groups. An option not given stays out of the result."""
     hints = typing.get_type_hints(Settings)
+    groups: dict[str, argparse._ArgumentGroup] = {}
     for setting in dataclasses.fields(Settings):
         if names and setting.name not in names:
             continue
-        extra = {key: value for key, value in setting.metadata.items() if key != "help"}
-        default = "" if setting.default is None else f" (default: {setting.default})"
-        parser.add_argument(
-            f"--{setting.name.replace('_', '-')}",
-            type=_plain_type(hints[setting.name]),
+        group = setting.metadata["group"]
+        if group not in groups:
+            groups[group] = parser.add_argument_group(f"{group} ({GROUPS[group]})")
+        default = f" (default: {setting.default})" if setting.default not in (None, False, ()) else ""
+        kind = _kind(hints[setting.name])
+        groups[group].add_argument(
+            option_of(setting),
+            dest=setting.name,
             default=argparse.SUPPRESS,
-            help=f"{setting.metadata['help']}{default} [TALKOVER_{setting.name.upper()}]",
-            **extra,
+            help=f"{setting.metadata['help']}{default} [{variable_of(setting)}]",
+            **_action(kind),
+            **setting.metadata["extra"],
         )
 
 
-def _plain_type(hint: typing.Any) -> type:
+def option_of(setting: dataclasses.Field[typing.Any]) -> str:
+    """Its option on the command line."""
+    return f"--{setting.metadata['option'] or setting.name.replace('_', '-')}"
+
+
+def variable_of(setting: dataclasses.Field[typing.Any]) -> str:
+    """Its variable in the environment."""
+    return f"TALKOVER_{setting.name.upper()}"
+
+
+def _action(kind: type) -> dict[str, typing.Any]:
+    if kind is bool:
+        return {"action": "store_true"}
+    if kind is tuple:
+        return {"action": "append"}
+    return {"type": kind}
+
+
+def _kind(hint: typing.Any) -> type:
     if isinstance(hint, types.UnionType):
         hint = next(option for option in typing.get_args(hint) if option is not type(None))
-    return typing.cast(type, hint)
+    return typing.cast(type, typing.get_origin(hint) or hint)
+
+
+_WORDS: Mapping[str, bool] = {
+    "1": True,
+    "true": True,
+    "yes": True,
+    "on": True,
+    "0": False,
+    "false": False,
+    "no": False,
+    "off": False,
+}
+
+
+def _truth(text: str) -> bool:
+    try:
+        return _WORDS[text.strip().lower()]
+    except KeyError:
+        raise ValueError(text) from None
 
 
 def from_environment(options: Mapping[str, object], environment: Mapping[str, str] = os.environ) -> Settings:
@@ -104,12 +224,20 @@ def from_environment(options: Mapping[str, object], environment: Mapping[str, st
     hints = typing.get_type_hints(Settings)
     values: dict[str, typing.Any] = {}
     for setting in dataclasses.fields(Settings):
-        variable = f"TALKOVER_{setting.name.upper()}"
+        variable = variable_of(setting)
         if setting.name in options:
-            values[setting.name] = options[setting.name]
-        elif environment.get(variable):
+            given = options[setting.name]
+            values[setting.name] = tuple(given) if isinstance(given, list) else given
+        elif text := environment.get(variable):
             try:
-                values[setting.name] = _plain_type(hints[setting.name])(environment[variable])
+                values[setting.name] = _read(_kind(hints[setting.name]), text)
             except ValueError:
-                raise SettingsError(f"{variable}={environment[variable]!r} is not a valid value") from None
+                shown = "" if not setting.repr else f"={text!r}"
+                raise SettingsError(f"{variable}{shown} is not a valid value") from None
     return Settings(**values).check()
+
+
+def _read(kind: Callable[[str], object], text: str) -> object:
+    if kind is bool:
+        return _truth(text)
+    return (text,) if kind is tuple else kind(text)
