@@ -266,6 +266,12 @@ class Conversation(RuleBasedStateMachine):
     def mumble(self, probability: float) -> None:
         self._feed(2, probability)
 
+    @step(windows=st.integers(1, 5), level=st.sampled_from((-30.0, -10.0)))
+    def make_a_noise(self, windows: int, level: float) -> None:
+        if self.world.session.state.attached:
+            self._until_busy(6)
+            self.world.feed(windows, 0.02, level=level)
+
     @step(windows=st.integers(1, 4))
     def lose_input(self, windows: int) -> None:
         self.world.until(self.world.now + windows * self.window)

@@ -61,7 +61,7 @@ def test_a_view_shows_what_a_client_may_see() -> None:
 
 def test_items_are_found_by_id_and_follow_one_another() -> None:
     conversation = Conversation()
-    assert conversation.last_id is None
+    assert Conversation().last_id is None
     assert conversation.append(said("one", "i1")) is None
     assert conversation.append(said("two", "i2")) == "i1"
     assert conversation.last_id == "i2"

@@ -36,13 +36,19 @@ class Room:
         self.agent: Agent = agent
         self.at: Ticks = 0
 
-    def window(self, probability: float) -> list[Decision]:
+    def phase(self) -> str:
+        return self.policy.phase
+
+    def window(self, probability: float, level: float = -120.0) -> list[Decision]:
         start = self.at
         self.at += W
-        return self.policy.window(start, self.at, probability, self.agent, self.config)
+        return self.policy.window(start, self.at, probability, self.agent, self.config, level)
 
-    def feed(self, windows: int, probability: float) -> list[Decision]:
-        return [decision for _ in range(windows) for decision in self.window(probability)]
+    def feed(self, windows: int, probability: float, level: float = -120.0) -> list[Decision]:
+        return [decision for _ in range(windows) for decision in self.window(probability, level)]
+
+    def bang(self, windows: int, level: float = -30.0) -> list[Decision]:
+        return self.feed(windows, 0.02, level)
 
     def talk(self, windows: int) -> list[Decision]:
         return self.feed(windows, 0.9)
@@ -57,17 +63,17 @@ class Room:
 def test_silence_opens_nothing() -> None:
     room = Room()
     assert room.quiet(100) == []
-    assert room.policy.phase == "idle"
+    assert room.phase() == "idle"
 
 
 def test_one_window_of_speech_is_a_click() -> None:
     room = Room()
     assert room.talk(1) == []
-    assert room.policy.phase == "onset"
+    assert room.phase() == "onset"
     assert room.quiet(2) == []
-    assert room.policy.phase == "onset"
+    assert room.phase() == "onset"
     assert room.quiet(1) == []
-    assert room.policy.phase == "idle"
+    assert room.phase() == "idle"
 
 
 def test_two_windows_of_speech_open_a_turn_at_the_true_onset() -> None:
@@ -89,7 +95,7 @@ def test_less_sure_speech_goes_on_than_begins() -> None:
     assert room.feed(10, 0.4) == []
     room.talk(2)
     assert room.feed(10, 0.4) == []
-    assert room.policy.phase == "speech"
+    assert room.phase() == "speech"
 
 
 def test_the_threshold_is_a_setting() -> None:
@@ -105,7 +111,7 @@ def test_a_turn_closes_after_two_windows_and_ends_after_the_silence() -> None:
     assert room.quiet(1) == [Closing(0, 10 * W)]
     assert room.quiet(13) == []
     assert room.quiet(1) == [Ended(0, 10 * W, 26 * W, "silence")]
-    assert room.policy.phase == "idle"
+    assert room.phase() == "idle"
 
 
 def test_the_silence_that_ends_a_turn_is_a_setting() -> None:
@@ -119,7 +125,7 @@ def test_speech_in_the_closing_silence_reopens_the_turn() -> None:
     room.talk(10)
     room.quiet(5)
     assert room.talk(1) == [Reopened()]
-    assert room.policy.phase == "speech"
+    assert room.phase() == "speech"
     room.talk(4)
     assert room.quiet(16)[-1] == Ended(0, 20 * W, 36 * W, "silence")
 
@@ -187,7 +193,7 @@ def test_an_assessment_of_an_earlier_pause_is_nothing() -> None:
     room.talk(1)
     assert room.policy.assessed(15 * W, 0.9, SEMANTIC) == []
     room.quiet(2)
-    assert room.policy.phase == "closing"
+    assert room.phase() == "closing"
     assert room.policy.assessed(15 * W, 0.9, SEMANTIC) == []
     assert room.policy.end_probability is None
 
@@ -196,7 +202,7 @@ def test_a_question_mark_is_evidence_of_an_end() -> None:
     room = closing()
     room.quiet(6)
     room.policy.assessed(15 * W, 0.1, SEMANTIC)
-    assert room.policy.phase == "closing"
+    assert room.phase() == "closing"
     assert room.policy.worded("is it Paris?", SEMANTIC) == [Ended(0, 10 * W, 18 * W, "end_of_turn")]
 
 
@@ -248,7 +254,7 @@ def over(config: TurnConfig = SERVER, transcripts: bool = True) -> Room:
 
 
 def test_the_first_window_of_speech_over_the_agent_holds_it() -> None:
-    assert over().policy.phase == "over"
+    assert over().phase() == "over"
 
 
 def test_an_onset_during_which_the_agent_begins_is_a_hold() -> None:
@@ -270,7 +276,7 @@ def test_a_short_sound_lets_the_agent_go_on() -> None:
     room.talk(1)
     assert room.quiet(4) == []
     assert room.quiet(1) == [Resume("")]
-    assert room.policy.phase == "idle"
+    assert room.phase() == "idle"
 
 
 def test_semantic_turns_look_at_the_words_of_a_sound_that_stops() -> None:
@@ -302,7 +308,7 @@ def test_words_of_an_interruption_take_the_floor() -> None:
     room.talk(2)
     room.quiet(1)
     assert room.policy.looked(5 * W, "stop", SEMANTIC) == [Interrupt(W)]
-    assert room.policy.phase == "speech"
+    assert room.phase() == "speech"
 
 
 def test_a_backchannel_lets_the_agent_go_on() -> None:
@@ -368,6 +374,57 @@ def test_silence_after_the_reply_has_run_out_ends_the_hold() -> None:
     assert room.quiet(1) == [Resume("")]
 
 
+# --- loud sounds over the agent ------------------------------------------------------------------------------------
+
+
+def test_a_loud_sound_holds_the_agent_before_the_detector_is_sure() -> None:
+    room = Room(agent="busy")
+    room.quiet(1)
+    assert room.bang(1) == [Hold(W)]
+    assert room.phase() == "over"
+
+
+def test_a_loud_sound_over_a_silent_agent_is_nothing() -> None:
+    room = Room()
+    assert room.bang(10) == []
+    assert room.phase() == "idle"
+
+
+def test_a_sound_that_dies_away_lets_the_agent_go_on() -> None:
+    room = Room(agent="busy")
+    assert room.bang(1) == [Hold(0)]
+    assert room.quiet(3) == []
+    assert room.quiet(1) == [Resume("")]
+
+
+def test_a_sound_that_lasts_holds_the_agent_only_so_long() -> None:
+    room = Room(agent="busy")
+    assert room.bang(1) == [Hold(0)]
+    assert room.bang(6) == []
+    assert room.bang(1) == [Resume("")]
+
+
+def test_the_like_of_a_sound_that_was_no_speech_does_not_hold_again() -> None:
+    room = Room(agent="busy")
+    room.bang(8)
+    assert room.bang(20) == []
+    assert room.bang(1, level=-10.0) == [Hold(room.at - W)]
+
+
+def test_speech_that_begins_with_a_loud_breath_counts_from_it() -> None:
+    room = Room(agent="busy")
+    assert room.bang(3) == [Hold(0)]
+    assert room.talk(3) == []
+    assert room.talk(1) == [Interrupt(0)]
+
+
+def test_a_loud_breath_with_one_window_of_speech_is_no_interruption() -> None:
+    room = Room(TurnConfig(commit_ms=64), "busy")
+    assert room.bang(3) == [Hold(0)]
+    assert room.talk(1) == []
+    assert room.talk(1) == [Interrupt(0)]
+
+
 # --- when the input stops ------------------------------------------------------------------------------------------
 
 
@@ -375,7 +432,7 @@ def test_a_stall_ends_an_open_turn_where_it_stopped() -> None:
     room = Room()
     room.talk(10)
     assert room.policy.stalled() == [Ended(0, 10 * W, 10 * W, "stalled")]
-    assert room.policy.phase == "idle"
+    assert room.phase() == "idle"
 
 
 def test_a_stall_decides_a_hold_by_its_length() -> None:
@@ -389,11 +446,11 @@ def test_a_stall_in_an_onset_is_forgotten() -> None:
     room = Room()
     room.talk(1)
     assert room.policy.stalled() == []
-    assert room.policy.phase == "idle"
+    assert room.phase() == "idle"
 
 
 def test_a_reset_forgets_the_utterance() -> None:
     room = over(SEMANTIC)
     room.talk(6)
     room.policy.reset()
-    assert room.policy == TurnPolicy(start=W, voiced_until=room.at, position=room.at)
+    assert room.policy == TurnPolicy(start=W, voiced_until=room.at, position=room.at, floor=room.policy.floor)
