@@ -42,6 +42,10 @@ class Backchannel:
     seconds: float
     held: bool
     committed: bool
+    commit: float | None
+    """Seconds from the true onset, where it was taken for an interruption."""
+    understood: str
+    """What the server took the sound for, as far as it told."""
     pause: float
     """Seconds for which nothing was sent."""
 
@@ -113,14 +117,17 @@ async def one_session(
             onset = await utterance.time_of(round(clip.onset * RATE / CLIP_RATE))
             within = onset - client.now + clip.seconds + SETTLE
             try:
-                await client.wait_for(bargein.STARTED, after=mark, within=within)
-                committed = True
+                commit = (await client.wait_for(bargein.STARTED, after=mark, within=within)).at - onset
             except BenchError:
-                committed = False
+                commit = None
+            committed = commit is not None
+            told = client.of("x_talkover.input_transcript_hypothesis", "x_talkover.resumed", after=mark)
+            understood = " | ".join(text for event in told if (text := event.text("text") or event.text("words")))
             sent = [event.at for event in client.of(bargein.DELTA, after=mark)]
             pause = max((b - a for a, b in itertools.pairwise(sent)), default=0.0)
             held = bool(client.of(bargein.HELD, after=mark))
-            results.append(Backchannel(clip.name, clip.text, clip.kind, clip.seconds, held, committed, pause))
+            one = Backchannel(clip.name, clip.text, clip.kind, clip.seconds, held, committed, commit, understood, pause)
+            results.append(one)
             verdict = "COMMIT" if committed else "held" if held else "passed"
             progress(f"{verdict:>8}  {clip.text} ({clip.voice})")
             if clip is not clips[-1] and (committed or bargein.done(client, audio.response)):
@@ -167,7 +174,8 @@ def show(results: Sequence[Backchannel], replies: Sequence[Continuity], title: s
     print(f"\n{title}: {sum(one.committed for one in results)} false commits of {len(results)}")
     for one in results:
         if one.committed:
-            print(f"  {one.text} ({one.clip}, {one.seconds * 1000:.0f} ms)")
+            after = "" if one.commit is None else f", committed after {one.commit * 1000:.0f} ms"
+            print(f"  {one.text} ({one.clip}, {one.seconds * 1000:.0f} ms){after}: {one.understood or 'no words'}")
     samples, breaks = sum(reply.samples for reply in replies), sum(reply.breaks for reply in replies)
     print(f"replies: {samples} samples in {len(replies)} replies compared with the reference, {breaks} breaks")
 
