@@ -562,10 +562,7 @@ class Speaking:
         if response is None or response.done:
             if response is not None:
                 self._finish(response, "incomplete", "superseded")
-            self.begin_owned(event.start)
-            response = s.active
-        if response is None:
-            return
+            response = self.begin_owned(event.start)
         track = s.ledger.tracks[response.id]
         start = event.start - response.base
         if start != track.generated:
@@ -576,7 +573,7 @@ class Speaking:
             response.words.append(Word(event.text, start, start + event.end - event.start))
         self.pump()
 
-    def begin_owned(self, base: Ticks) -> None:
+    def begin_owned(self, base: Ticks) -> Response:
         """The engine began to speak by itself."""
         s = self._s
         response = Response(s.fresh_id("resp"), s.fence, "audio", s.config.instructions, "none", None)
@@ -585,6 +582,7 @@ class Speaking:
         s.active = response
         s.ledger.open(response.id, s.acknowledged)
         self.announce()
+        return response
 
     def mute(self) -> None:
         """A hard interruption of an engine that owns its turns: silence until it yields, or for a bounded time."""

@@ -13,6 +13,7 @@ from sessions.core.effects import (
     AssessTurn,
     CancelPerception,
     CancelResponse,
+    Effect,
     ForgetInput,
     HoldCarrier,
     ResumeCarrier,
@@ -23,6 +24,7 @@ from sessions.core.effects import (
 from sessions.core.events import (
     AudioArrived,
     CarrierLost,
+    Close,
     ConfigUpdate,
     EndOfTurnProbability,
     InputClear,
@@ -34,6 +36,7 @@ from sessions.core.events import (
     TimerDue,
     Transcript,
 )
+from sessions.core.listening import Listening
 from sessions.core.notices import (
     CommandFailed,
     EpochBegan,
@@ -49,7 +52,8 @@ from sessions.core.notices import (
     SpeechStopped,
     TurnEnded,
 )
-from sessions.core.state import Abilities
+from sessions.core.speaking import Speaking
+from sessions.core.state import Abilities, State
 from sessions.core.timeline import from_ms
 
 from .checker import Checker
@@ -690,3 +694,28 @@ def test_the_stall_timer_is_set_once() -> None:
     world = room()
     world.talk(640)
     assert [timer.name for timer in world.effects(SetTimer)].count("stall") == 1
+
+
+def test_a_turn_of_which_nobody_said_anything_ends_in_nothing() -> None:
+    state = State("sess_t", 1, SessionConfig(), Abilities())
+    out: list[Effect] = []
+    listening = Listening(state, out, Speaking(state, out))
+    state.policy.phase = "closing"
+    listening.speech(SpeechProbability(0, WINDOW, 0.9))
+    state.policy.phase = "closing"
+    listening.speech(SpeechProbability(from_ms(2000), from_ms(2032), 0.0))
+    assert out == []
+
+
+def test_at_the_close_nothing_is_asked_of_perception_any_more() -> None:
+    world = room()
+    world.perception.silent = True
+    world.ask()
+    world.talk(640)
+    world.quiet(96)
+    asked = [effect.request for effect in world.effects(Transcribe)]
+    effects = world.post(Close())
+    assert len(asked) == 2
+    cancelled = [effect.request for effect in world.effects(CancelPerception)]
+    assert sorted(cancelled) == asked
+    assert effects_in(effects, CancelPerception)

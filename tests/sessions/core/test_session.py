@@ -25,17 +25,19 @@ from sessions.core.events import (
     CarrierAttached,
     CarrierBlocked,
     CarrierLost,
+    CarrierReady,
     Close,
     EngineAudio,
     EngineFailed,
     Event,
     ItemCreate,
+    ItemDelete,
     OwnershipLost,
     ResponseCreate,
     TimerDue,
 )
 from sessions.core.fence import Fence
-from sessions.core.notices import EpochBegan, PlaybackCleared, ResponseClosed, ResponseOpened
+from sessions.core.notices import CommandFailed, EpochBegan, PlaybackCleared, ResponseClosed, ResponseOpened
 from sessions.core.records import RecordError
 from sessions.core.session import Session
 from sessions.core.state import Abilities
@@ -73,6 +75,34 @@ def test_the_engine_and_the_perception_are_opened_once() -> None:
     assert room.effects(OpenPerception) == [OpenPerception(True, "en")]
     room.post(CarrierLost())
     assert room.post(CarrierAttached()) == []
+
+
+def test_a_refused_command_is_told_and_the_session_lives() -> None:
+    room = world()
+    effects = room.post(ItemDelete("nobody", "evt_1"))
+    assert [(failed.code, failed.command) for failed in notices_in(effects, CommandFailed)] == [
+        ("item_not_found", "evt_1")
+    ]
+    room.converse(3000)
+    assert room.notices(ResponseClosed)[0].response.status == "completed"
+
+
+def test_a_peer_that_does_not_read_stops_admission_until_it_does() -> None:
+    room = world()
+    room.converse(300)
+    room.post(CarrierBlocked(100_000))
+    sent = len(room.effects(AdmitFrame))
+    room.quiet(500)
+    assert len(room.effects(AdmitFrame)) == sent
+    assert effects_in(room.post(CarrierReady()), AdmitFrame)
+
+
+def test_a_response_that_fails_is_not_the_end_of_the_session() -> None:
+    room = world()
+    room.engine.fails_at = from_ms(400)
+    room.converse(700)
+    assert room.notices(ResponseClosed)[0].response.status == "failed"
+    assert not room.session.state.closed
 
 
 def test_an_unknown_timer_is_nothing() -> None:

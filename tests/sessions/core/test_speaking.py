@@ -54,9 +54,11 @@ from sessions.core.notices import (
     PlaybackStopped,
     ResponseClosed,
     ResponseOpened,
+    SpeechStarted,
     StageReached,
 )
-from sessions.core.state import Abilities
+from sessions.core.speaking import Speaking
+from sessions.core.state import Abilities, State
 from sessions.core.timeline import Ticks, Word, from_ms
 
 from .checker import Checker
@@ -795,3 +797,39 @@ def test_its_frames_out_of_order_are_its_fault() -> None:
     world.quiet(320)
     world.post(DuplexFrame(world.session.fence, 0, HOP, True))
     assert world.count(counters.ENGINE_FAULT) == 1
+
+
+# --- barge-in, and asking for nothing -----------------------------------------------------------------------------
+
+
+def test_the_onset_is_told_before_the_epoch_and_the_rest() -> None:
+    world = World(observers=(Checker(SessionConfig()),))
+    world.converse(700)
+    world.talk(300)
+    (step,) = [step for step in world.log if notices_in(step.effects, EpochBegan)]
+    notices = [type(effect.notice) for effect in step.effects if isinstance(effect, Notify)]
+    assert notices[:3] == [SpeechStarted, EpochBegan, PlaybackCleared]
+    assert world.notices(EpochBegan)[0].cause == "barge_in"
+
+
+def test_without_a_response_there_is_nothing_to_start_announce_or_send() -> None:
+    state = State("sess_t", 1, QUIET, Abilities())
+    out: list[Effect] = []
+    speaking = Speaking(state, out)
+    speaking.start()
+    speaking.announce()
+    speaking.retract()
+    speaking.pump()
+    speaking.release()
+    assert out == []
+
+
+def test_a_response_is_started_and_told_of_once() -> None:
+    state = State("sess_t", 1, QUIET, Abilities())
+    out: list[Effect] = []
+    speaking = Speaking(state, out)
+    speaking.begin()
+    speaking.start()
+    speaking.announce()
+    assert len(effects_in(out, StartResponse)) == 1
+    assert len(notices_in(out, ResponseOpened)) == 1
