@@ -10,17 +10,27 @@ from typing import TypeVar, cast
 import uvicorn
 
 from .app import Talkover
+from .carriers.tls import http_over_tls
 from .carriers.uvicorn_websocket import BoundedWebSocketProtocol
 from .carriers.websocket import WIRE_MAX_MESSAGE
 from .settings import Settings
+from .tls import server_context
 
 T = TypeVar("T")
 
 
 def serve(settings: Settings) -> int:
     """Serve until SIGINT or SIGTERM; returns the exit status."""
-    logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    start_logging(settings.log_level)
     return run(_serve(settings))
+
+
+def start_logging(level: str) -> None:
+    """Log to standard error from `level` on."""
+    logging.basicConfig(level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    # At its debug level every header of a handshake is written down, and a key stands in one of them. At its info level
+    # it tells each connection, and where it listens, which is told better here.
+    logging.getLogger("uvicorn").setLevel(max(logging.getLogger().level, logging.WARNING))
 
 
 def run(main: Coroutine[None, None, T]) -> T:
@@ -38,13 +48,19 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 def server_for(app: Talkover) -> uvicorn.Server:
-    """A uvicorn server for `app`, not yet started."""
+    """A uvicorn server for `app`, not yet started. Raises SettingsError where the certificate cannot be used."""
     settings = app.settings
+    tls = None
+    if settings.tls:
+        from models.assets import cache_directory
+
+        tls = server_context(settings, settings.cache or cache_directory())
     return uvicorn.Server(
         uvicorn.Config(
             app.asgi,
             host=settings.host,
             port=settings.port,
+            http="auto" if tls is None else http_over_tls(tls),
             ws=BoundedWebSocketProtocol,
             ws_max_size=WIRE_MAX_MESSAGE,
             ws_per_message_deflate=False,
@@ -87,6 +103,14 @@ async def _tell(app: Talkover, server: uvicorn.Server) -> None:
     if app.failure is not None:
         server.should_exit = True
         return
-    host, port = app.settings.host, listening_port(server)
-    print(f"Talkover serves on http://{host}:{port} (Realtime: ws://{host}:{port}/v1/realtime)", flush=True)
+    where = address(app.settings, listening_port(server))
+    print(f"Talkover serves on {where} (Realtime: {where.replace('http', 'ws', 1)}/v1/realtime)", flush=True)
+    if app.settings.insecure_no_auth:
+        print("WARNING: no API key is asked for; whoever reaches this port can use it.", flush=True)
     print("Ctrl-C ends it.", flush=True)
+
+
+def address(settings: Settings, port: int) -> str:
+    """The URL of a server, without a path."""
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    return f"{'https' if settings.tls else 'http'}://{host}:{port}"
