@@ -199,6 +199,8 @@ class TlsProtocol(asyncio.Protocol):
                 data = self.tls.read(_PIECE)
             except ssl.SSLWantReadError:
                 break
+            except ssl.SSLZeroReturnError:
+                data = b""  # the peer's goodbye
             except ssl.SSLError as error:
                 log.debug("TLS connection failed: %s", error.reason)
                 self._flush()
