@@ -539,20 +539,23 @@ class Conversation(RuleBasedStateMachine):
 
 
 def explore(steps: int, seed_number: int = 0, *, shrink: bool = True, tally: Tally | None = None) -> Tally:
-    """Run about `steps` steps; the same number explores the same. Raises what the checker or the core raises."""
+    """Run at least `steps` steps; the same number explores the same. Raises what the checker or the core raises."""
     tally = Tally() if tally is None else tally
     machine = type("Conversation", (Conversation,), {"tally": tally})
     phases = (Phase.generate, Phase.shrink) if shrink else (Phase.generate,)
-    run_state_machine_as_test(
-        seed(seed_number)(machine),
-        settings=settings(
-            max_examples=max(1, ceil(steps / STEPS_PER_EXAMPLE)),
-            stateful_step_count=STEPS_PER_EXAMPLE,
-            deadline=None,
-            database=None,
-            phases=phases,
-            report_multiple_bugs=False,
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
+    rounds = 0
+    while tally.steps < steps:  # some examples end early, so that one round may fall short
+        run_state_machine_as_test(
+            seed(seed_number * 1000 + rounds)(machine),
+            settings=settings(
+                max_examples=max(1, ceil((steps - tally.steps) / STEPS_PER_EXAMPLE)),
+                stateful_step_count=STEPS_PER_EXAMPLE,
+                deadline=None,
+                database=None,
+                phases=phases,
+                report_multiple_bugs=False,
+                suppress_health_check=list(HealthCheck),
+            ),
+        )
+        rounds += 1
     return tally
