@@ -208,6 +208,7 @@ class Checker:
         self.starving: Ticks | None = None
         self.unanswered: Ticks | None = None
         self.finals: set[int] = set()
+        self._must_end = False
         self._event: Event | None = None
         self._counted: dict[str, int] = {}
         self._stale_expected: tuple[str, Ticks, Ticks] | None = None
@@ -283,6 +284,7 @@ class Checker:
             if type(effect) is Count:
                 counted[effect.name] = counted.get(effect.name, 0) + effect.by
         self._stale_expected = None
+        self._must_end = False
         self.lead = self.config.lead
         self.something = self.owing or self.lane is not None or any(agent.sounding for agent in self.order)
         self.lost = isinstance(event, CarrierLost | OwnershipLost) or (isinstance(event, Close) and not self.attached)
@@ -317,6 +319,7 @@ class Checker:
         self._settle_step(event, effects)
 
     def _settle_step(self, event: Event, effects: list[Any]) -> None:
+        require(not self._must_end, "1", f"{event} began no epoch")
         if self._stale_expected is not None:
             raise Violation("7", f"{event} is nobody's and was not dropped")
         require(not self._counted.get(counters.LEDGER_FAULT), "2", "the core itself found its ledger wrong")
@@ -376,6 +379,7 @@ class Checker:
     def _carrier_lost(self, event: CarrierLost) -> None:
         if self.attached:
             self.floor = None
+            self._must_end = True
         self.attached = False
 
     def _carrier_blocked(self, event: CarrierBlocked) -> None:
@@ -494,6 +498,7 @@ class Checker:
         require(effect.fence.incarnation == self.incarnation, "7", "the incarnation changed under way")
         require(effect.fence.epoch == self.epoch + 1, "3", f"epoch {effect.fence.epoch} after {self.epoch}")
         self.epoch = effect.fence.epoch
+        self._must_end = False
         event = self._event
         ends = isinstance(event, Close | OwnershipLost | CarrierLost | EngineFailed)
         require(ends or self.something, "5", f"{event} began epoch {self.epoch} with nothing to interrupt")

@@ -333,7 +333,7 @@ class Conversation(RuleBasedStateMachine):
         at = (admitted, admitted + 1, (admitted + reported) // 2, reported - 1, -1)[position]
         self.world.post(PlaybackReported(response, at))
 
-    @step(which=_small(2), kind=_small(8), fence=_small(3))
+    @step(which=st.sampled_from((0, 0, 1, 2)), kind=_small(9), fence=_small(3))
     def stray_output(self, which: int, kind: int, fence: int) -> None:
         """Engine events of another incarnation, a past or coming epoch, a finished response, or out of order."""
         response = self._some_agent(which)
@@ -360,7 +360,9 @@ class Conversation(RuleBasedStateMachine):
         elif kind == 5:
             event = EngineStage(stamp, response, "stray")
         else:
-            event = EngineAudio(stamp, response, 0, 960)
+            agent = self.checker.agents.get(response)
+            start = 0 if agent is None else agent.generated
+            event = EngineAudio(stamp, response, start, start + 960)
         self.world.post(event)
 
     @step(which=_small(2), shift=st.sampled_from((960, -960)))
@@ -502,7 +504,7 @@ class Conversation(RuleBasedStateMachine):
         self.world.restore()
 
     @precondition(lambda self: self.taken > 3 * STEPS_PER_EXAMPLE // 4)
-    @step(kind=_small(40))
+    @step(kind=_small(12))
     def close(self, kind: int) -> None:
         """Late in an example: what follows it is little."""
         fence = self.world.session.fence
