@@ -36,11 +36,19 @@ from .dialects.realtime import RealtimeDialect
 from .keys import KeyRing
 from .metrics import LoopLag, prometheus, resident_bytes
 from .models_loading import Models, load
-from .settings import Settings
+from .settings import Settings, SettingsError
 
 log = logging.getLogger(__name__)
 
 INDEX = Path(web_demo.__file__).parent / "index.html"
+
+
+STOP_LOADING_WITHIN = 3.0
+"""Seconds that models have to finish loading when the server ends: to be closed they must be there."""
+
+
+class _NotWanted(Exception):
+    """The server ends, so the models are not wanted any more."""
 
 
 class Talkover:
@@ -60,6 +68,7 @@ class Talkover:
             ClientSecrets(single_use=settings.ephemeral_single_use),
             open_to_all=settings.insecure_no_auth,
         )
+        self._ending = False
         self._carriers: set[WebSocketCarrier] = set()
         self.asgi = Starlette(
             routes=[
@@ -83,10 +92,11 @@ class Talkover:
         try:
             yield
         finally:
+            self._ending = True
             await self.lag.stop()
+            models = await self._loaded(loading)
             if self.manager is not None:
                 await self.manager.close()
-            models = await self._loaded(loading)
             if models is not None:
                 await asyncio.to_thread(models.close)
 
@@ -116,13 +126,21 @@ class Talkover:
         threading.Thread(target=work, name="load-models", daemon=True).start()
         try:
             models = await done
-        except Exception as error:
-            self.failure = error
-            self.stage = str(error)
-            log.error("the models could not be loaded: %s", error)
-            self.ready.set()
+        except _NotWanted:
             return None
-        recorder = Recorder(self.settings.record) if self.settings.record is not None else None
+        except Exception as error:
+            log.error("the models could not be loaded: %s", error)
+            self._failed(error)
+            return None
+        if self._ending:
+            return models
+        try:
+            recorder = Recorder(self.settings.record) if self.settings.record is not None else None
+        except OSError as error:
+            problem = SettingsError(f"--record {self.settings.record}: nothing can be written there: {error.strerror}")
+            log.error("%s", problem)
+            self._failed(problem)
+            return models
         self.manager = SessionManager(
             models.engine,
             models.perception,
@@ -134,12 +152,23 @@ class Talkover:
         self.ready.set()
         return models
 
+    def _failed(self, failure: Exception) -> None:
+        self.failure = failure
+        self.stage = str(failure)
+        self.ready.set()
+
     def _progress(self, stage: str, fraction: float) -> None:
+        if self._ending:
+            # Ends the preparation where it is, so that no download goes on without us.
+            raise _NotWanted
         self.stage = stage
         self.fraction = fraction
 
     @staticmethod
     async def _loaded(loading: asyncio.Task[Models | None]) -> Models | None:
+        """The models, if there are any yet. A preparation stops at its next report of progress; where none comes soon
+        it is left alone."""
+        await asyncio.wait([loading], timeout=STOP_LOADING_WITHIN)
         if not loading.done():
             loading.cancel()
         with contextlib.suppress(asyncio.CancelledError):

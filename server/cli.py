@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import os
 import sys
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from . import settings as settings_module
 from .settings import SettingsError
+
+# numpy's OpenBLAS would start a thread per core that spins while it waits, and so takes the cores from the models'
+# own threads; the matrices here are too small to gain from it. It is read once, when numpy is imported, so it must be
+# set before anything does that.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def default_recordings() -> Path:
@@ -18,27 +26,130 @@ def default_recordings() -> Path:
     return Path(state) / "talkover" / "recordings"
 
 
+ABOUT = "Real-time full-duplex voice sessions: people talk with a speech model and interrupt it."
+
+EXAMPLES = """\
+examples:
+  talkover doctor                          is everything here that a server needs?
+  talkover serve                           serve on http://127.0.0.1:8787
+  talkover say "Good morning." --out a.wav
+  talkover talk a.wav --out reply.wav      speak to it and keep what is heard
+
+`talkover COMMAND --help` tells more about each.
+"""
+
+SERVE_EXAMPLES = """\
+Every option can also be set by the variable in brackets; the option wins.
+
+examples:
+  talkover serve
+      on loopback, with the embedded models; any API key or none is accepted
+  talkover serve --llm-url http://127.0.0.1:8000/v1 --llm-model qwen3 --record recordings
+      another model thinks, and every session is kept
+  talkover serve --host 0.0.0.0 --api-keys-file keys.txt --tls-cert cert.pem --tls-key key.pem
+      for other machines: over TLS, to those who have a key
+  talkover serve --tls-self-signed
+      wss on loopback, for clients that insist on it
+"""
+
+TALK_EXAMPLES = """\
+examples:
+  talkover talk question.wav --out reply.wav
+  talkover talk question.wav --interrupt-at 2.5 stop.wav
+  talkover talk question.wav --url wss://voice.example/v1/realtime --key "$KEY"
+"""
+
+SAY_EXAMPLES = """\
+examples:
+  talkover say "Good morning." --out good-morning.wav
+  talkover say --speed 1.2 --json A little faster
+  echo "From a pipe." | talkover say -
+"""
+
+DOCTOR_EXAMPLES = """\
+The exit status is 1 where a server could not work as asked, else 0.
+
+examples:
+  talkover doctor
+  talkover doctor --port 443 --host 0.0.0.0 --api-keys-file keys.txt
+  talkover doctor --llm-url http://127.0.0.1:8000/v1 --llm-model qwen3 --json
+"""
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="talkover",
-        description="Real-time full-duplex voice sessions: people talk with a speech model and interrupt it.",
-        epilog="Every option of `serve` can also be set by the variable named in brackets.",
+        prog="talkover", description=ABOUT, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("--version", action="version", version=f"talkover {_version()}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    serve = commands.add_parser(
+    def command(name: str, summary: str, description: str, examples: str = "") -> argparse.ArgumentParser:
+        return commands.add_parser(
+            name,
+            help=summary,
+            description="\n".join(textwrap.wrap(description, 79)),
+            epilog=examples,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+
+    serve = command(
         "serve",
-        help="serve conversations",
-        description="Serve conversations: page and API on one port. The first start prepares the model files.",
+        "serve conversations",
+        "Serve conversations: page and API on one port. The first start prepares the model files.",
+        SERVE_EXAMPLES,
     )
     settings_module.add_options(serve)
 
-    talk = commands.add_parser(
-        "talk",
-        help="play a recording to a server as a microphone would, and keep the answer",
-        description="Play FILE in real time as a microphone, write down what happens and keep what is heard. Without "
-        "--url a server of its own is started for it.",
+    _add_talk(
+        command(
+            "talk",
+            "play a recording to a server as a microphone would, and keep the answer",
+            "Play FILE in real time as a microphone, write down what happens and keep what is heard. Without --url a "
+            "server of its own is started for it.",
+            TALK_EXAMPLES,
+        )
     )
+
+    say = command(
+        "say",
+        "speak a text into a WAV file",
+        "Speak TEXT with the embedded voice into a WAV file, and print when each word begins and ends, in seconds.",
+        SAY_EXAMPLES,
+    )
+    say.add_argument("text", nargs="+", help="what to say; - reads it from standard input")
+    say.add_argument("--out", type=Path, default=Path("say.wav"), metavar="FILE", help="WAV file (default: say.wav)")
+    say.add_argument("--voice", default="default", metavar="NAME", help="voice (default: default)")
+    say.add_argument("--speed", type=float, default=1.0, metavar="X", help="0.25 to 2 times as fast (default: 1)")
+    say.add_argument("--json", action="store_true", help="print the result as JSON")
+
+    doctor = command(
+        "doctor",
+        "check libraries, models, ports and speed, and say what to do",
+        "Check what `serve` with the same options would need: Python, libraries, model files, port, keys and "
+        "certificate, endpoint; and how fast the models are on this machine.",
+        DOCTOR_EXAMPLES,
+    )
+    doctor.add_argument("--json", action="store_true", help="print the result as JSON")
+    settings_module.add_options(doctor, *DOCTOR_SETTINGS)
+
+    prepare = command(
+        "prepare",
+        "fetch and prepare the model files, once",
+        "Fetch the model files, check them and prepare them in the cache. `serve` does it when it must.",
+    )
+    settings_module.add_options(prepare, "cache")
+
+    replay = command(
+        "replay",
+        "run a recorded session through the core again and compare",
+        "Run the events of a recorded session through the core again and compare every effect. "
+        'Prints "identical", or the first difference and ends with status 1.',
+    )
+    replay.add_argument("folder", type=Path, help="folder of one session below the --record folder")
+    return parser
+
+
+def _add_talk(talk: argparse.ArgumentParser) -> None:
     talk.add_argument("file", type=Path, help="what the user says (WAV, FLAC, Ogg; any rate)")
     talk.add_argument(
         "--interrupt-at",
@@ -62,24 +173,14 @@ def _parser() -> argparse.ArgumentParser:
     settings_module.add_options(
         talk, "engine", "script", "llm_url", "llm_model", "llm_key", "record", "cache", "lead_ms", "frame_ms"
     )
-
     talk.add_argument("--no-record", action="store_true", help=f"do not record (default: below {default_recordings()})")
 
-    prepare = commands.add_parser(
-        "prepare",
-        help="fetch and prepare the model files, once",
-        description="Fetch the model files, check them and prepare them in the cache. `serve` does it when it must.",
-    )
-    settings_module.add_options(prepare, "cache")
 
-    replay = commands.add_parser(
-        "replay",
-        help="run a recorded session through the core again and compare",
-        description="Run the events of a recorded session through the core again and compare every effect. "
-        'Prints "identical", or the first difference and ends with status 1.',
-    )
-    replay.add_argument("folder", type=Path, help="folder of one session below the --record folder")
-    return parser
+def _version() -> str:
+    try:
+        return importlib.metadata.version("talkover")
+    except importlib.metadata.PackageNotFoundError:
+        return "of a source tree that is not installed"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -93,14 +194,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if command == "prepare":
             return _prepare(options)
         if command == "talk":
-            from .talk import talk
+            return _talk(options)
+        if command == "say":
+            from .say import say
 
-            own = {name: options.pop(name) for name in TALK_OPTIONS}
-            if options.pop("no_record"):
-                options["record"] = None
-            elif own["url"] is None:
-                options.setdefault("record", default_recordings())
-            return talk(**own, settings=settings_module.from_environment({"port": 0, **options}))
+            return say(
+                text=options["text"],
+                out=options["out"],
+                voice=options["voice"],
+                speed=options["speed"],
+                as_json=options["json"],
+            )
+        if command == "doctor":
+            from .doctor import doctor
+
+            as_json = bool(options.pop("json"))
+            return doctor(settings_module.from_environment(options), as_json=as_json)
         from .serve import serve
 
         return serve(settings_module.from_environment(options))
@@ -112,6 +221,47 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 TALK_OPTIONS = ("file", "interrupt_at", "out", "url", "key", "turns", "instructions", "json")
+
+DOCTOR_SETTINGS = (
+    "host",
+    "port",
+    "engine",
+    "script",
+    "llm_url",
+    "llm_model",
+    "llm_key",
+    "cache",
+    "api_keys",
+    "api_keys_file",
+    "insecure_no_auth",
+    "tls_cert",
+    "tls_key",
+    "tls_self_signed",
+    "record",
+)
+
+OWN_SERVER: dict[str, object] = {
+    "host": "127.0.0.1",
+    "port": 0,
+    "api_keys": (),
+    "api_keys_file": None,
+    "insecure_no_auth": False,
+    "tls_cert": None,
+    "tls_key": None,
+    "tls_self_signed": False,
+}
+"""What holds for the server of one talk, whatever the environment says about servers for others."""
+
+
+def _talk(options: dict[str, Any]) -> int:
+    from .talk import talk
+
+    own = {name: options.pop(name) for name in TALK_OPTIONS}
+    if options.pop("no_record"):
+        options["record"] = None
+    elif own["url"] is None:
+        options.setdefault("record", default_recordings())
+    return talk(**own, settings=settings_module.from_environment({**OWN_SERVER, **options}))
 
 
 def _prepare(options: dict[str, object]) -> int:

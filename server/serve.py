@@ -18,6 +18,9 @@ from .tls import server_context
 
 T = TypeVar("T")
 
+GRACE = 2
+"""Seconds that connections have to end when the server does."""
+
 
 def serve(settings: Settings) -> int:
     """Serve until SIGINT or SIGTERM; returns the exit status."""
@@ -67,7 +70,7 @@ def server_for(app: Talkover) -> uvicorn.Server:
             log_config=None,
             access_log=False,
             lifespan="on",
-            timeout_graceful_shutdown=5,
+            timeout_graceful_shutdown=GRACE,
         )
     )
 
