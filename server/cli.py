@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 import os
+import signal
 import sys
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Any, NoReturn
 
 from . import settings as settings_module
 from .settings import SettingsError
@@ -269,6 +271,12 @@ def _prepare(options: dict[str, object]) -> int:
 
     if "cache" in options:
         os.environ["TALKOVER_CACHE"] = str(options["cache"])
+
+    def terminated(number: int, frame: FrameType | None) -> NoReturn:
+        raise SystemExit(128 + number)
+
+    # By itself the signal would end this process and leave its download behind.
+    signal.signal(signal.SIGTERM, terminated)
     return prepare([])
 
 
