@@ -88,6 +88,8 @@ class Commands:
             ended = Ended(s.policy.start, s.policy.voiced_until, s.input.watermark, "client")
             self._notify(SpeechStopped(utterance.item, s.policy.voiced_until))
             self._listening_reset(utterance)
+        else:
+            self._listening.forget()  # what was heard in this input so far belongs to the item
         self._listening.commit(utterance, s.input.watermark, ended)
         if ended is not None and s.config.turns is not None and s.config.turns.create_response:
             s.respond = not s.abilities.engine_turns
@@ -144,7 +146,7 @@ class Commands:
             item.start, item.end = event.audio.start, event.audio.end
             self._listening.arrived(event.audio)
             if s.utterance is None:
-                s.input.buffer_start = max(s.input.buffer_start, item.end)
+                self._listening.forget()
         if event.previous is None:
             previous = conversation.append(item)
         else:

@@ -283,6 +283,23 @@ def test_a_commit_by_hand_after_the_question_about_words_has_failed() -> None:
     assert len(effects_in(effects, Transcribe)) == 1
 
 
+@pytest.mark.parametrize("own", [False, True])
+def test_a_hold_for_a_sound_that_lies_in_an_item_is_over(own: bool) -> None:
+    world = desk(SessionConfig(turns=TurnConfig(kind="semantic_vad")))
+    world.engine.length = from_ms(6000)
+    world.converse(700)
+    world.perception.silent = True
+    world.talk(500)
+    assert world.session.state.held
+    audio = AudioArrived(world.position, world.position + from_ms(900))
+    effects = world.post(ItemCreate("user", audio=audio) if own else InputCommit())
+    assert effects_in(effects, ResumeCarrier)
+    assert effects_in(effects, AdmitFrame)
+    assert world.session.state.policy.phase == "idle"
+    world.wait(5000)
+    assert len(world.notices(SpeechStarted)) == 1
+
+
 def test_clearing_the_input_forgets_the_turn() -> None:
     world = desk(SessionConfig())
     world.talk(640)
