@@ -31,8 +31,8 @@ SOUND_MAX = from_ms(256)
 LOOK_AFTER = from_ms(224)
 """Speech over the agent after which its words are looked at for the first time."""
 LOOK_MIN = from_ms(96)
-BACKCHANNEL_MAX = from_ms(1600)
-"""Even words that sound like a backchannel take the floor when they go on for this long."""
+SIGNAL_MAX = from_ms(1600)
+"""Even what sounds like a backchannel, or a voice without words, takes the floor when it goes on for this long."""
 UNDECIDED_MAX = from_ms(640)
 """Silence after which a hold without words is decided by its duration."""
 UNDECIDED_SPEECH = from_ms(400)
@@ -126,7 +126,10 @@ class TurnPolicy:
     looked_until: Ticks = 0
     looking: bool = False
     words: str = ""
-    backchannel: bool = False
+    signal: bool = False
+    """The sound over the agent seems to be a backchannel, or no words at all."""
+    suspected: bool = False
+    """Its words seemed to ask for the floor, but may have been half heard."""
     end_probability: float | None = None
     assessed_at: Ticks = 0
     voiced: Ticks = 0
@@ -149,7 +152,8 @@ class TurnPolicy:
         self.looking = False
         self.looked_until = 0
         self.words = ""
-        self.backchannel = False
+        self.signal = False
+        self.suspected = False
         self.end_probability = None
         self.assessed_at = 0
         self.voiced = 0
@@ -258,7 +262,7 @@ class TurnPolicy:
     def _limit(self, config: TurnConfig) -> Ticks:
         if config.kind == "server_vad":
             return from_ms(config.commit_ms)
-        return BACKCHANNEL_MAX if self.backchannel else from_ms(config.semantic_commit_ms)
+        return SIGNAL_MAX if self.signal else from_ms(config.semantic_commit_ms)
 
     def _wants_look(self, config: TurnConfig) -> bool:
         """Whether words not yet looked at could decide."""
@@ -281,7 +285,7 @@ class TurnPolicy:
         return self._decide_by_duration()
 
     def _decide_by_duration(self) -> list[Decision]:
-        long_enough = self.voiced_until - self.start >= UNDECIDED_SPEECH and not self.backchannel
+        long_enough = self.voiced_until - self.start >= UNDECIDED_SPEECH and not self.signal
         return self._interrupt() if long_enough else self._resume()
 
     def _interrupt(self) -> list[Decision]:
@@ -304,10 +308,12 @@ class TurnPolicy:
             return []
         self.looking = False
         self.words = text
-        meaning = meaning_of(text)
-        self.backchannel = meaning == "backchannel"
-        if meaning == "interruption":
+        whole = end >= self.voiced_until and self.position > self.voiced_until
+        meaning = meaning_of(text, whole)
+        self.signal = meaning in ("backchannel", "nothing")
+        if meaning == "command" or (meaning == "interruption" and (whole or self.suspected)):
             return self._interrupt()
+        self.suspected = meaning == "interruption"
         if end >= self.voiced_until and self.position - self.voiced_until >= config.resume_ms * 48:
             return self._resume()
         return []

@@ -311,6 +311,23 @@ def test_words_of_an_interruption_take_the_floor() -> None:
     assert room.phase() == "speech"
 
 
+def test_words_that_may_be_half_heard_are_looked_at_twice_before_they_interrupt() -> None:
+    room = over(SEMANTIC)
+    room.talk(6)
+    assert room.policy.looked(8 * W, "can you", SEMANTIC) == []
+    assert room.talk(1) == [Look(W, 9 * W)]
+    assert room.policy.looked(9 * W, "can you say", SEMANTIC) == [Interrupt(W)]
+
+
+def test_unclear_words_take_the_floor_only_by_their_length() -> None:
+    room = over(SEMANTIC)
+    room.talk(6)
+    assert room.policy.looked(8 * W, "boys", SEMANTIC) == []
+    room.quiet(1)
+    assert room.policy.looked(room.at, "boys", SEMANTIC) == []
+    assert room.quiet(4) == [Resume("boys")]
+
+
 def test_a_backchannel_lets_the_agent_go_on() -> None:
     room = over(SEMANTIC)
     room.talk(2)
