@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import TypeVar, cast
 
 import uvicorn
@@ -13,8 +14,8 @@ from .app import Talkover
 from .carriers.tls import http_over_tls
 from .carriers.uvicorn_websocket import BoundedWebSocketProtocol
 from .carriers.websocket import WIRE_MAX_MESSAGE
-from .settings import Settings
-from .tls import server_context
+from .settings import Settings, SettingsError
+from .tls import self_signed, server_context
 
 T = TypeVar("T")
 
@@ -53,11 +54,7 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 def server_for(app: Talkover) -> uvicorn.Server:
     """A uvicorn server for `app`, not yet started. Raises SettingsError where the certificate cannot be used."""
     settings = app.settings
-    tls = None
-    if settings.tls:
-        from models.assets import cache_directory
-
-        tls = server_context(settings, settings.cache or cache_directory())
+    tls = server_context(settings, _cache(settings)) if settings.tls else None
     return uvicorn.Server(
         uvicorn.Config(
             app.asgi,
@@ -75,6 +72,12 @@ def server_for(app: Talkover) -> uvicorn.Server:
     )
 
 
+def _cache(settings: Settings) -> Path:
+    from models.assets import cache_directory
+
+    return settings.cache or cache_directory()
+
+
 def listening_port(server: uvicorn.Server) -> int:
     """The port of a started server."""
     return int(server.servers[0].sockets[0].getsockname()[1])
@@ -86,6 +89,12 @@ async def _serve(settings: Settings) -> int:
     telling = asyncio.create_task(_tell(app, server))
     try:
         await server.serve()
+    except SystemExit:
+        # uvicorn's way to say that it cannot listen; its reason is in the log.
+        raise SettingsError(
+            f"cannot listen on {settings.host} port {settings.port}; `talkover doctor --host {settings.host} --port "
+            f"{settings.port}` says what is there, --port chooses another one"
+        ) from None
     finally:
         telling.cancel()
     return 0 if server.started and app.failure is None else 1
@@ -108,7 +117,10 @@ async def _tell(app: Talkover, server: uvicorn.Server) -> None:
         return
     where = address(app.settings, listening_port(server))
     print(f"Talkover serves on {where} (Realtime: {where.replace('http', 'ws', 1)}/v1/realtime)", flush=True)
-    if app.settings.insecure_no_auth:
+    if app.settings.tls_self_signed:
+        certificate = self_signed(_cache(app.settings))[0]
+        print(f"Clients must trust {certificate} (SSL_CERT_FILE or NODE_EXTRA_CA_CERTS is its path).", flush=True)
+    if app.settings.insecure_no_auth and not app.settings.loopback:
         print("WARNING: no API key is asked for; whoever reaches this port can use it.", flush=True)
     print("Ctrl-C ends it.", flush=True)
 

@@ -116,6 +116,15 @@ def test_a_mistake_is_one_line_that_says_what_to_do(arguments: list[str], said: 
     assert result.stdout == ""
 
 
+def test_a_port_in_use_is_a_mistake_too(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        result = run("serve", "--port", str(port), env={"TALKOVER_CACHE": str(tmp_path), "PIP_NO_INDEX": "1"})
+    assert result.returncode == 2
+    assert "Traceback" not in result.stderr
+    assert result.stderr.splitlines()[-1].startswith(f"talkover serve: cannot listen on 127.0.0.1 port {port}; ")
+
+
 def test_a_wrong_key_is_not_repeated(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["serve", "--api-key", "my secret key"]) == 2
     assert "secret key" not in capsys.readouterr().err
