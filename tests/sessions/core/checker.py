@@ -510,7 +510,8 @@ class Checker:
     def _flush(self, effect: FlushCarrier) -> None:
         require(effect.fence.order == (self.incarnation, self.epoch), "1", f"a flush to {effect.fence}")
         self.held = False
-        self.owing = False
+        if not isinstance(self._event, CarrierLost | ItemTruncate):
+            self.owing = False  # whoever was interrupted, or cancelled, gets no answer; a lost carrier may come back
         self.clock = min(self.clock, self.now)
 
     def _hold(self, effect: HoldCarrier) -> None:
@@ -670,7 +671,8 @@ class Checker:
 
     def _turn_ended(self, notice: TurnEnded) -> None:
         turns = self.config.turns
-        self.owing = turns is not None and turns.create_response and not self.owns_turns
+        if turns is not None and turns.create_response and not self.owns_turns:
+            self.owing = True
 
     def _response_opened(self, notice: ResponseOpened) -> None:
         response = notice.response.id
