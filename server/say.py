@@ -139,6 +139,10 @@ class _Voiced:
         self._speed = speed
 
     @property
+    def voices(self) -> tuple[str, ...]:
+        return self._talker.voices
+
+    @property
     def rate(self) -> int:
         return self._talker.rate
 

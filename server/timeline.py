@@ -127,6 +127,8 @@ def _line(event: Received) -> tuple[str, str] | None:
         case "x_talkover.resumed":
             words = event.text("words")
             return "server", f'resumed after "{words}"' if words else "resumed"
+        case "x_talkover.input_transcript_hypothesis":
+            return "server", f'hears "{event.text("text")}"'
         case "x_talkover.turn_ended":
             return "server", f"turn ended by {event.text('by')}"
         case "x_talkover.epoch_began":

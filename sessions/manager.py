@@ -175,7 +175,9 @@ class _Runner:
             session,
             manager.incarnation,
             config,
-            Abilities(can.turns == "engine", can.listens == "audio", manager.perception.capabilities.transcripts),
+            Abilities(
+                can.turns == "engine", can.listens == "audio", manager.perception.capabilities.transcripts, can.voices
+            ),
         )
         self._rate = can.output_rate
         self._loop = asyncio.get_running_loop()

@@ -87,6 +87,8 @@ class EngineCapabilities:
     interruption: Literal["rewind", "annotate", "keep"]
     """What becomes of the model's own state after an interruption."""
     tools: bool
+    voices: tuple[str, ...] = ()
+    """Names of the voices that it speaks with; empty where it takes any name."""
     bounded: Ticks | None = None
     """Longest session that it can hold, if there is a bound."""
 

@@ -39,6 +39,11 @@ _TOOL_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 MAX_OUTPUT_TOKENS: Final = 4096
 
+VENDOR_VOICES: Final = frozenset(
+    ("alloy", "ash", "ballad", "cedar", "coral", "echo", "fable", "marin", "nova", "onyx", "sage", "shimmer", "verse")
+)
+"""Names that SDKs send by themselves. They are echoed, and spoken with the server's default voice."""
+
 
 def initial(model: str, config: SessionConfig) -> Object:
     """The effective session object before the client asked for anything, without its id.
@@ -106,7 +111,7 @@ def to_config(session: Object, base: SessionConfig) -> SessionConfig:
         base,
         instructions=instructions if isinstance(instructions, str) else "",
         modality="text" if modalities == ["text"] else "audio",
-        voice=voice_of(session),
+        voice=base.voice if voice_of(session) in VENDOR_VOICES else voice_of(session),
         speed=float(speed) if isinstance(speed, int | float) else base.speed,
         turns=_turns(detection, base.turns or TurnConfig()) if isinstance(detection, Mapping) else None,
         transcribe_input=transcription is not None,

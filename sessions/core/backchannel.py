@@ -72,8 +72,8 @@ def meaning_of(text: str, whole: bool = True) -> Meaning:
     asking = [word for word in rest if word not in _BACKCHANNELS]
     if asking and asking[0] in _COMMANDS:
         return "command"
-    if any(word in _FLOOR for word in rest):
-        return "interruption"
+    if joined == "now" or any(word in _FLOOR for word in rest):
+        return "interruption"  # "now" alone is a "no" with a soft end
     return "backchannel" if _only_signals(words) else "unclear"
 
 

@@ -66,6 +66,11 @@ class Commands:
                 "the voice cannot change once the agent has spoken; open a new session for another voice",
                 "voice",
             )
+        voices = s.abilities.voices
+        if voices and config.voice not in voices:
+            raise CommandError(
+                "unknown_voice", f"there is no voice {config.voice!r}; choose one of {', '.join(voices)}", "voice"
+            )
         listened = s.config.turns is not None
         s.config = config
         if (config.turns is not None) != listened:

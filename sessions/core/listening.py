@@ -52,6 +52,8 @@ STALL = from_ms(1500)
 """Without real input for this long, an utterance or a hold is decided with what there is."""
 TRANSCRIPT_MAX = from_ms(15_000)
 """How long the words of a finished turn may take."""
+LOOK_PADDING = from_ms(100)
+"""Audio before the onset that a look takes along: a word cut at its first sound is misheard."""
 HYPOTHESIS_EVERY = from_ms(960)
 INPUT_KEPT = from_ms(90_000)
 """How much input that belongs to no item a session with turn detection keeps."""
@@ -182,7 +184,7 @@ class Listening:
                         self._decide([Resume(self._s.policy.words), Began(at)])
                 case Look(start, end):
                     request = self._s.fresh_request("look", "", end)
-                    self._out.append(Transcribe(request, start, end, final=False))
+                    self._out.append(Transcribe(request, max(0, start - LOOK_PADDING), end, final=False))
                 case Began(at):
                     self._open(at)
                 case Closing():
@@ -333,6 +335,7 @@ class Listening:
         turns = s.config.turns
         text = event.text.strip()
         if owed.kind == "look":
+            self._notify(InputTranscriptHypothesis(owed.item, text))
             if turns is not None:
                 self._decide(s.policy.looked(owed.end, text, turns))
         elif owed.kind == "partial":

@@ -98,7 +98,10 @@ class InputTimedOut:
 
 @dataclass(frozen=True, slots=True)
 class InputTranscriptHypothesis:
-    """What `item` seems to say so far, while the user still speaks; may be revised as a whole."""
+    """What `item` seems to say so far, while the user still speaks; may be revised as a whole.
+
+    `item` is "" while it is not decided whether a sound over the agent becomes one.
+    """
 
     item: str
     text: str

@@ -24,6 +24,8 @@ class Abilities:
     engine_listens: bool = False
     """The engine takes the input track itself."""
     transcripts: bool = True
+    voices: tuple[str, ...] = ()
+    """Voices of the engine; empty: any."""
 
 
 @dataclass(slots=True)

@@ -114,6 +114,7 @@ class EmbeddedEngine:
             output_rate=self._talker.rate,
             interruption="rewind",
             tools=True,
+            voices=self._talker.voices,
         )
 
     @property

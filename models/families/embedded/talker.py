@@ -32,6 +32,10 @@ class Talker(Protocol):
     """Speaks on the calling thread."""
 
     @property
+    def voices(self) -> tuple[str, ...]:
+        """Names that `speak` takes."""
+
+    @property
     def rate(self) -> int:
         """Hz of its PCM; divides 48 kHz."""
 

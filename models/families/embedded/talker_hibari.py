@@ -90,6 +90,10 @@ class HibariTalker:
         self.speak("Ready, set.")  # the first run allocates
 
     @property
+    def voices(self) -> tuple[str, ...]:
+        return VOICES
+
+    @property
     def rate(self) -> int:
         return RATE
 

@@ -112,6 +112,7 @@ class Metronome:
     """A talker whose every word lasts 100 ms, a constant level that counts the clauses."""
 
     rate = 24_000
+    voices = ("default",)
 
     def __init__(self) -> None:
         self.clauses: list[str] = []
