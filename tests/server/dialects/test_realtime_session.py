@@ -113,7 +113,7 @@ def test_turn_detection_is_echoed_whole() -> None:
         "eagerness": "auto",
         "create_response": True,
         "interrupt_response": True,
-        "x_commit_ms": 640,
+        "x_commit_ms": TurnConfig().semantic_commit_ms,
         "x_resume_ms": 160,
     }
 
