@@ -111,6 +111,8 @@ class RealtimeClient:
         noise = np.random.default_rng(20).normal(size=10 * RATE) * 32768 * 10 ** (floor_dbfs / 20)
         self._noise = np.round(noise).astype(np.int16)
         self.frames_sent = 0
+        self.microphone_began = float("nan")
+        """Clock time of the first sample that was captured: where the server's input track begins."""
         self.late_frames = 0
         self._finished: BaseException | None = None
 
@@ -244,6 +246,7 @@ class RealtimeClient:
 
     async def _capture(self) -> None:
         start, index = self.now, 0
+        self.microphone_began = start
         while True:
             began = start + index * FRAME_MS / 1000
             due = began + FRAME_MS / 1000

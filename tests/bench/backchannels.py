@@ -19,8 +19,8 @@ from pathlib import Path
 
 import numpy as np
 
+from server.client import RATE, ClientError, Pcm, RealtimeClient, play_out
 from tests.bench import bargein, tones
-from tests.bench.client import RATE, BenchError, Pcm, RealtimeClient, play_out
 from tests.bench.report import progress, table, write
 from tests.bench.target import arguments, server
 from tests.speech import RATE as CLIP_RATE
@@ -118,7 +118,7 @@ async def one_session(
             within = onset - client.now + clip.seconds + SETTLE
             try:
                 commit = (await client.wait_for(bargein.STARTED, after=mark, within=within)).at - onset
-            except BenchError:
+            except ClientError:
                 commit = None
             committed = commit is not None
             told = client.of("x_talkover.input_transcript_hypothesis", "x_talkover.resumed", after=mark)

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from tests.bench.client import RATE, BenchError, RealtimeClient, Received
+from server.client import RATE, ClientError, RealtimeClient, Received
 from tests.bench.report import STAGE_HEAD, milliseconds, percentile, progress, stage_rows, table, write
 from tests.bench.target import arguments, server
 from tests.bench.tones import TONES, script, tones_in
@@ -107,7 +107,7 @@ async def interrupt(client: RealtimeClient, clip: Clip, old: str) -> Interruptio
     onset = await utterance.time_of(round(clip.onset * RATE / CLIP_RATE))
     try:
         started = await client.wait_for(STARTED, after=mark, within=onset - client.now + clip.seconds + PATIENCE)
-    except BenchError:
+    except ClientError:
         started = None
     until = client.now if started is None else started.at
     held = next((event.at - onset for event in client.of(HELD, after=mark) if onset <= event.at <= until), None)
@@ -169,7 +169,7 @@ async def next_reply(
 
     try:
         return await client.wait_for(another, after=mark, within=8)
-    except BenchError:
+    except ClientError:
         # The words after the commit were not taken for a turn; a conversation would go on by itself, a benchmark asks.
         await request_reply(client)
         return await client.wait_for(another, after=mark)

@@ -12,7 +12,7 @@ import sys
 
 import numpy as np
 
-from tests.bench.client import RATE, RealtimeClient, Received
+from server.client import RATE, RealtimeClient, Received
 from tests.bench.report import STAGE_HEAD, milliseconds, percentile, progress, stage_rows, table, write
 from tests.bench.target import arguments, server
 from tests.bench.words import word_error_rate

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from tests.bench.client import RATE, RealtimeClient
+from server.client import RATE, RealtimeClient
 from tests.bench.report import progress, table, write
 from tests.bench.target import arguments, server
 from tests.servers import ServerProcess

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from server.client import Pcm
 from tests.bench.backchannels import compare, reference
-from tests.bench.client import Pcm
 
 EXPECTED = reference()[: 24_000 * 12]
 

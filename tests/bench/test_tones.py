@@ -8,8 +8,8 @@ import tomllib
 import numpy as np
 import pytest
 
+from server.client import RATE, Pcm, Received
 from tests.bench.bargein import Outcome, judge
-from tests.bench.client import RATE, Pcm, Received
 from tests.bench.tones import TONES, script, tone_of, tones_in
 
 

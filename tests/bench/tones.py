@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tests.bench.client import RATE
+from server.client import RATE
 
 TONES = tuple(range(400, 2300, 100))
 """Hz of the replies, in the order in which the script gives them. 20 ms windows resolve 50 Hz."""

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import soxr
 
-from tests.bench.client import to_wire_rate
+from server.client import to_wire_rate
 from tests.servers import ServerProcess
 from tests.speech import RATE, Clip, load
 

@@ -7,7 +7,7 @@ import base64
 import numpy as np
 import pytest
 
-from tests.bench.client import RATE, Played, Received, play_out, to_wire_rate
+from server.client import RATE, Played, Received, play_out, to_wire_rate
 
 
 def delta(at: float, samples: int, response: str = "r1") -> Received:
