@@ -38,6 +38,7 @@ def load(settings: Settings, progress: Progress) -> Models:
     """
     # The imports are here because everything else of the server works without a model, and they take a second.
     from models.assets import ensure
+    from models.memory import return_freed_memory
     from models.perception.perception import ASSETS as HEARING
     from models.perception.perception import EmbeddedPerception
 
@@ -47,6 +48,7 @@ def load(settings: Settings, progress: Progress) -> Models:
     progress("loading the models", 1.0)
     engine, stop_engine = _engine(settings, directories)
     perception = EmbeddedPerception.load(directories)
+    return_freed_memory()
 
     def close() -> None:
         stop_engine()
