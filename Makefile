@@ -19,8 +19,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@echo "installing into $(VENV) (with $$($(PYTHON) --version))"
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --progress-bar on --quiet --upgrade pip
-	@$(BIN)/python -m pip install --progress-bar on --constraint constraints.txt --editable '.[all]' \
-		| sed -nu 's/^\(Collecting\|Downloading\|Installing\)/\1/p'
+	@$(BIN)/python -m pip install --progress-bar on --constraint constraints.txt --editable '.[all]'
 	@$(BIN)/python -c 'import server.cli, models.assets'
 	@touch $(STAMP)
 

@@ -40,7 +40,7 @@ def self_signed(cache: Path) -> tuple[Path, Path]:
         made = _make()
     except ImportError:
         raise SettingsError(
-            f"--tls-self-signed needs the package cryptography (pip install 'talkover[tls]'). Or make a certificate with "
+            f"--tls-self-signed needs the package cryptography (pip install 'talkover[tls]'). Or make one with "
             f"`{OPENSSL}` and give --tls-cert cert.pem --tls-key key.pem"
         ) from None
     try:

@@ -79,7 +79,7 @@ def test_without_the_package_it_says_what_to_install_or_to_run(tmp_path: Path, m
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(SettingsError) as refused:
         server_context(Settings(tls_self_signed=True), tmp_path)
-    assert "pip install cryptography" in str(refused.value)
+    assert "pip install 'talkover[tls]'" in str(refused.value)
     assert "openssl req" in str(refused.value)
     assert "--tls-cert" in str(refused.value)
 
