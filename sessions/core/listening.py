@@ -184,7 +184,8 @@ class Listening:
                         self._decide([Resume(self._s.policy.words), Began(at)])
                 case Look(start, end):
                     request = self._s.fresh_request("look", "", end)
-                    self._out.append(Transcribe(request, max(0, start - LOOK_PADDING), end, final=False))
+                    start = max(self._s.input.buffer_start, start - LOOK_PADDING)
+                    self._out.append(Transcribe(request, start, end, final=False))
                 case Began(at):
                     self._open(at)
                 case Closing():

@@ -162,6 +162,15 @@ def test_the_voice_cannot_change_once_the_agent_has_spoken() -> None:
     assert len(world.notices(SessionConfigured)) == 2
 
 
+def test_a_voice_that_the_engine_has_not_is_refused() -> None:
+    world = desk(abilities=Abilities(voices=("low", "high")))
+    failed = refusal(world, ConfigUpdate(replace(QUIET, voice="loud")))
+    assert (failed.code, failed.param) == ("unknown_voice", "voice")
+    assert "low, high" in failed.message
+    world.post(ConfigUpdate(replace(QUIET, voice="high")))
+    assert world.session.state.config.voice == "high"
+
+
 def test_switching_turn_detection_forgets_what_was_being_said() -> None:
     world = desk(SessionConfig())
     world.talk(640)

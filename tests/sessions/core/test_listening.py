@@ -473,6 +473,23 @@ def test_words_that_come_when_the_reply_has_run_out_open_a_turn_without_an_epoch
     assert effects_in(effects, ResumeCarrier)
 
 
+def test_a_look_takes_a_little_of_what_was_before_the_onset_but_nothing_of_another_item() -> None:
+    world = room(SessionConfig(turns=SEMANTIC))
+    world.converse(700)
+    world.talk(96)
+    world.quiet(32)
+    (look,) = [effect for effect in world.effects(Transcribe) if not effect.final]
+    assert look.start == world.notices(Held)[0].at - from_ms(100)
+    world.post(ConfigUpdate(SessionConfig(turns=replace(SEMANTIC, silence_ms=200))))
+    world.quiet(1000)
+    world.post(InputCommit())
+    edge = world.session.state.input.buffer_start
+    world.talk(96)
+    world.quiet(32)
+    look = [effect for effect in world.effects(Transcribe) if not effect.final][-1]
+    assert look.start == edge
+
+
 def test_an_answer_about_an_earlier_sound_decides_nothing_about_a_later_one() -> None:
     world = room(SessionConfig(turns=SEMANTIC))
     world.converse(700)
@@ -672,7 +689,8 @@ def test_an_engine_that_talks_on_over_long_speech_is_cut_and_muted() -> None:
 
 
 def test_an_engine_that_begins_in_the_users_turn_is_given_time_to_yield() -> None:
-    world = room(abilities=Abilities(engine_turns=True, engine_listens=True))
+    config = SessionConfig(turns=TurnConfig(semantic_commit_ms=640))
+    world = room(config, Abilities(engine_turns=True, engine_listens=True))
     world.talk(1500)
     world.duplex.speaking = True
     world.talk(500)

@@ -24,7 +24,7 @@ from sessions.core.turns import (
 
 W: Ticks = from_ms(32)
 SERVER = TurnConfig()
-SEMANTIC = TurnConfig(kind="semantic_vad")
+SEMANTIC = TurnConfig(kind="semantic_vad", semantic_commit_ms=640)
 
 
 class Room:
