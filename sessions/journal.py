@@ -143,7 +143,8 @@ class _Files:
         self.folder.mkdir(parents=True)
         self.manifest = manifest
         self._write_manifest()
-        self.lines = (self.folder / EVENTS).open("w", encoding="utf-8", buffering=1)
+        # Half a surrogate pair is valid in JSON and not in UTF-8; its backslash escape is the same in both.
+        self.lines = (self.folder / EVENTS).open("w", encoding="utf-8", errors="backslashreplace", buffering=1)
 
     def _write_manifest(self) -> None:
         (self.folder / MANIFEST).write_text(json.dumps(self.manifest, indent=1) + "\n", encoding="utf-8")

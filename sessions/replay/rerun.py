@@ -54,8 +54,10 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of a journal. Raises JournalError."""
     try:
         manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise JournalError(f"{folder} holds no {MANIFEST}; give the folder of one recorded session") from None
+    except OSError as error:
+        raise JournalError(f"{folder / MANIFEST} cannot be read: {error.strerror}") from None
     except ValueError as error:
         raise JournalError(f"{folder / MANIFEST} is damaged: {error}") from None
     if not isinstance(manifest, dict) or manifest.get("version") != VERSION:
@@ -64,48 +66,76 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def read_lines(folder: Path) -> Iterator[dict[str, Any]]:
-    """The records of a journal, in order. A last line cut short by a crash is left out. Raises JournalError."""
-    with (folder / EVENTS).open(encoding="utf-8") as lines:
+    """The records of a journal, one a line. A last line cut short by a crash is left out. Raises JournalError."""
+    try:
+        lines = (folder / EVENTS).open("rb")
+    except OSError as error:
+        raise JournalError(f"{folder / EVENTS} cannot be read: {error.strerror}") from None
+    with lines:
         for number, line in enumerate(lines, 1):
-            if not line.endswith("\n"):
+            if not line.endswith(b"\n"):
                 return
             try:
                 record = json.loads(line)
             except ValueError as error:
-                raise JournalError(f"{folder / EVENTS} line {number} is damaged: {error}") from None
+                raise _damaged(folder, number, error) from None
+            if not isinstance(record, dict):
+                raise _damaged(folder, number, "it is not an object")
             yield record
+
+
+def _damaged(folder: Path, line: int, why: Exception | str) -> JournalError:
+    return JournalError(f"{folder / EVENTS} line {line} is damaged: {why}")
 
 
 def rerun(folder: Path) -> Rerun:
     """Re-run the journal in `folder`. Raises JournalError when it cannot be read."""
-    manifest = read_manifest(folder)
+    session = _session(folder)
     reader = Reader(get_args(Event))
-    try:
-        session = Session(
-            manifest["session"],
-            manifest["incarnation"],
-            read_as(SessionConfig, manifest["config"]),
-            read_as(Abilities, manifest["abilities"]),
-        )
-        events = 0
-        pending: tuple[int, Plain, list[Plain]] | None = None
-        for record in read_lines(folder):
+    events = 0
+    pending: tuple[int, Plain, list[Plain]] | None = None
+    for line, record in enumerate(read_lines(folder), 1):
+        try:
+            number = read_as(int, record.get("n"), "n")
             if "event" in record:
-                if pending is not None and (difference := _compare(*pending, [])) is not None:
-                    return Rerun(events, difference)
-                effects = session.handle(reader.read(record["event"]), record["now"])
-                events += 1
-                pending = (record["n"], record["event"], [to_plain(effect) for effect in effects])
-            elif pending is not None:
-                difference = _compare(*pending, record["effects"])
-                if difference is not None:
-                    return Rerun(events, difference)
-                pending = None
-    except (RecordError, KeyError, ValueError) as error:
-        if isinstance(error, JournalError):
-            raise
-        raise JournalError(f"{folder}: {error}") from error
+                now = read_as(int, record.get("now"), "now")
+                if now < session.state.now:
+                    raise RecordError("now", f"time goes back from {session.state.now} to {now}")
+                event, recorded = reader.read(record["event"]), None
+            else:
+                recorded = record.get("effects")
+                if not isinstance(recorded, list):
+                    raise RecordError("effects", "expected a list, or an event in its place")
+                if pending is None or pending[0] != number:
+                    raise RecordError("n", f"effects of event {number} do not follow it")
+        except RecordError as error:
+            raise _damaged(folder, line, error) from None
+        if pending is not None and (difference := _compare(*pending, recorded or [])) is not None:
+            return Rerun(events, difference)
+        pending = None
+        if recorded is None:
+            effects = session.handle(event, now)
+            events += 1
+            pending = (number, record["event"], [to_plain(effect) for effect in effects])
     return Rerun(events, None)
+
+
+def _session(folder: Path) -> Session:
+    """The session as it began."""
+    manifest = read_manifest(folder)
+
+    def field(annotation: Any, name: str) -> Any:
+        return read_as(annotation, manifest.get(name), name)
+
+    try:
+        return Session(
+            field(str, "session"),
+            field(int, "incarnation"),
+            field(SessionConfig, "config"),
+            field(Abilities, "abilities"),
+        )
+    except RecordError as error:
+        raise JournalError(f"{folder / MANIFEST} is damaged: {error}") from None
 
 
 def _compare(number: int, event: Plain, rerun_effects: list[Plain], recorded: list[Plain]) -> Difference | None:
