@@ -329,8 +329,8 @@ class _Runner:
         """Hold engine audio until the core admits or drops it."""
         if isinstance(event, EngineAudio):
             source = event.response
-            active = self._core.state.active
-            if active is None or active.id != source:
+            state = self._core.state
+            if source not in state.asides and (state.active is None or state.active.id != source):
                 return
         elif isinstance(event, DuplexFrame):
             source = "duplex"

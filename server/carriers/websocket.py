@@ -313,14 +313,14 @@ class WebSocketCarrier:
         kept: deque[tuple[int, OutputFrame | Notice]] = deque()
         cleared = 0
         for serial, entry in self._media:
-            if isinstance(entry, OutputFrame):
+            if isinstance(entry, OutputFrame) and not fence.admits(entry.fence):
                 cleared += 1
             elif cleared and isinstance(entry, OutputText) and entry.spoken:
                 self._control_waiting -= _weight(entry)
             else:
                 kept.append((serial, entry))
         self._media = kept
-        self._audio_waiting = 0
+        self._audio_waiting = sum(len(entry.pcm) for _, entry in kept if isinstance(entry, OutputFrame))
         self._dialect.flush(fence)
         if cleared:
             self._counts.add(CLEARED_AT_GATE, cleared)

@@ -16,7 +16,7 @@ from typing import Final
 
 from sessions.core.config import SessionConfig
 from sessions.core.events import CommandRejected, ConfigUpdate
-from sessions.core.fence import Fence
+from sessions.core.fence import OUT_OF_BAND, Fence
 from sessions.core.notices import (
     CommandFailed,
     Notice,
@@ -78,6 +78,7 @@ class RealtimeDialect:
         self._updates = 0
         self._events = 0
         self._lane = OutputLane(schema.format_of(schema.output_of(self._session)))
+        self._beside: dict[str, OutputLane] = {}
         self._hears = schema.format_of(schema.input_of(self._session))
         self._places: dict[str, int] = {}
         self._head: tuple[str, str] = ("", "")
@@ -154,11 +155,12 @@ class RealtimeDialect:
         if isinstance(notice, OutputOpened):
             self._places[notice.item.id] = notice.index
         elif isinstance(notice, OutputClosed):
-            messages = self._tail(notice.item.id)
+            messages = self._tail(notice.item.id, self._beside.get(notice.response, self._lane))
             self._places.pop(notice.item.id, None)
         elif isinstance(notice, CommandFailed):
             notice = self._failed(notice)
         elif isinstance(notice, ResponseClosed):
+            self._beside.pop(notice.response.id, None)
             self._head = ("", "")
         own = schema.wants_notices(self._session)
         for event in realtime_out.events(notice, self._session, self._conversation, self._track, own):
@@ -173,8 +175,16 @@ class RealtimeDialect:
         """
         if self._track:
             return []
-        audio, starts = self._lane.push(frame)
+        lane = self._lane if frame.fence.epoch != OUT_OF_BAND else self._lane_beside(frame.response)
+        audio, starts = lane.push(frame)
         return [self._delta(frame, audio, starts)] if audio else []
+
+    def _lane_beside(self, response: str) -> OutputLane:
+        """The lane of a response outside the conversation: its samples must not mix with those of what is said."""
+        lane = self._beside.get(response)
+        if lane is None:
+            lane = self._beside[response] = OutputLane(schema.format_of(schema.output_of(self._session)))
+        return lane
 
     def flush(self, fence: Fence) -> None:
         """From here on audio belongs to `fence`; what the resampler still held is forgotten."""
@@ -188,7 +198,7 @@ class RealtimeDialect:
             self._session = self._pending.popleft().session
             media = schema.format_of(schema.output_of(self._session))
             if media != self._lane.media:
-                messages = self._tail(None)
+                messages = self._tail(None, self._lane)
                 self._lane = OutputLane(media)
         self._config = config
         messages.append(self._dump({"type": "session.updated", "session": self._session}))
@@ -206,12 +216,12 @@ class RealtimeDialect:
         param = _CONFIG_PARAMS.get(notice.param or "", notice.param)
         return CommandFailed(notice.code, notice.message, param, refused.client, notice.kind)
 
-    def _tail(self, item: str | None) -> list[str]:
-        """The samples of `item` (None: of any) that the resampler still holds, as a last delta."""
-        last = self._lane.last
+    def _tail(self, item: str | None, lane: OutputLane) -> list[str]:
+        """The samples of `item` (None: of any) that the resampler of `lane` still holds, as a last delta."""
+        last = lane.last
         if last is None or (item is not None and last.item != item):
             return []
-        audio, starts = self._lane.tail()
+        audio, starts = lane.tail()
         return [self._delta(last, audio, starts)] if audio else []
 
     def _delta(self, frame: OutputFrame, audio: bytes, starts: Ticks) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, Literal
 
 from codec import g711
+from sessions.core.context import ContextEntry, ItemReference
 from sessions.core.events import (
     Event,
     InputClear,
@@ -129,13 +130,13 @@ def response_create(event: Object, command: str | None, session: Object) -> Resp
     if value is None:
         return ResponseCreate(command=command)
     wanted = an_object(value, "response")
-    _refuse_out_of_band(wanted)
-    _refuse_other_output(wanted, session)
     instructions, modality, choice = (wanted.get(key) for key in ("instructions", "output_modalities", "tool_choice"))
+    tools = wanted.get("tools")
+    offered = session["tools"] if tools is None else schema.tools(tools, "response.tools")
     if choice is not None:
         choice = schema.tool_choice(choice, "response.tool_choice")
         if isinstance(choice, Mapping):
-            schema.check_known_tool(str(choice["name"]), session["tools"], "response.tool_choice.name")
+            schema.check_known_tool(str(choice["name"]), offered, "response.tool_choice.name")
     limit = schema.token_limit(wanted.get("max_output_tokens"), "response.max_output_tokens")
     return ResponseCreate(
         instructions=None if instructions is None else a_string(instructions, "response.instructions"),
@@ -143,8 +144,58 @@ def response_create(event: Object, command: str | None, session: Object) -> Resp
         tool_choice=None if choice is None else schema.to_tool_choice(choice),
         max_output_tokens=limit if isinstance(limit, int) else None,
         metadata=_metadata(wanted.get("metadata"), "response.metadata"),
+        tools=None if tools is None else schema.to_tools(offered),
+        voice=_voice(wanted, session),
+        aside=_aside(wanted),
+        input=_input(wanted),
         command=command,
     )
+
+
+def _aside(wanted: Object) -> bool:
+    conversation = wanted.get("conversation")
+    return conversation is not None and one_of(conversation, "response.conversation", ("auto", "none")) == "none"
+
+
+def _input(wanted: Object) -> tuple[ContextEntry | ItemReference, ...] | None:
+    """`response.input`: items of the request's own, read in the place of the conversation."""
+    if wanted.get("input") is None:
+        return None
+    entries: list[ContextEntry | ItemReference] = []
+    for index, value in enumerate(a_list(wanted["input"], "response.input", longest=1024)):
+        path = f"response.input[{index}]"
+        item = an_object(value, path)
+        if item.get("type") == "item_reference":
+            entries.append(ItemReference(_an_id(item, "id", f"{path}.id")))
+            continue
+        try:
+            create = item_create({"item": item}, None, "audio/pcm")
+        except Rejected as why:
+            raise Rejected(why.code, why.message, f"{path}{(why.param or 'item').removeprefix('item')}") from None
+        if isinstance(create, ItemAudio):
+            remedy = "audio is not taken in response.input; put it into the conversation and refer to its item"
+            raise Rejected(UNSUPPORTED, remedy, path)
+        entries.append(ContextEntry(create.role, create.kind, create.text, create.call, create.name))
+    return tuple(entries)
+
+
+def _voice(wanted: Object, session: Object) -> str | None:
+    """The voice of this response alone, where it has one; its format is always that of the session."""
+    if wanted.get("audio") is None:
+        return None
+    asked = an_object(wanted["audio"], "response.audio").get("output")
+    if asked is None:
+        return None
+    output = an_object(asked, "response.audio.output")
+    path = "response.audio.output.format"
+    if output.get("format") is not None and (
+        schema.audio_format(output["format"], path) != schema.output_of(session)["format"]
+    ):
+        raise Rejected(UNSUPPORTED, "a response has the format of its session; set it by session.update", path)
+    if output.get("voice") is None:
+        return None
+    name = schema.voice_name(schema.voice(output["voice"], "response.audio.output.voice", None))
+    return None if name in schema.VENDOR_VOICES else name
 
 
 def _commit(event: Object, command: str | None) -> Event:
@@ -257,38 +308,3 @@ def _metadata(value: Json, path: str) -> tuple[tuple[str, str], ...]:
     if len(pairs) > 16:
         raise Rejected(INVALID_VALUE, f"{path!r} has {len(pairs)} pairs; at most 16 are taken", path)
     return tuple((a_string(key, path, longest=64), a_string(pairs[key], f"{path}.{key}", longest=512)) for key in pairs)
-
-
-def _refuse_out_of_band(wanted: Object) -> None:
-    conversation = wanted.get("conversation")
-    if conversation is not None and a_string(conversation, "response.conversation") != "auto":
-        raise Rejected(
-            UNSUPPORTED,
-            "responses outside the conversation are not made; leave response.conversation out or send 'auto'",
-            "response.conversation",
-        )
-    if wanted.get("input") is not None:
-        raise Rejected(
-            UNSUPPORTED,
-            "a response reads the conversation; put items into it with conversation.item.create instead of "
-            "response.input",
-            "response.input",
-        )
-
-
-def _refuse_other_output(wanted: Object, session: Object) -> None:
-    if wanted.get("tools") is not None and schema.to_tools(
-        schema.tools(wanted["tools"], "response.tools")
-    ) != schema.to_tools(session["tools"]):
-        raise Rejected(
-            UNSUPPORTED, "a response has the tools of its session; set them by session.update", "response.tools"
-        )
-    if wanted.get("audio") is None:
-        return
-    asked = an_object(wanted["audio"], "response.audio").get("output")
-    speaks = schema.output_of(session)
-    for key in ("voice", "format") if asked is not None else ():
-        value = an_object(asked, "response.audio.output").get(key)
-        path = f"response.audio.output.{key}"
-        if value is not None and (schema.audio_format(value, path) if key == "format" else value) != speaks[key]:
-            raise Rejected(UNSUPPORTED, f"a response has the {key} of its session; set it by session.update", path)

@@ -98,7 +98,7 @@ def response(view: ResponseView, session: Object, conversation: str) -> Object:
         "status": view.status,
         "status_details": _details(view),
         "output": [item(entry) for entry in view.items],
-        "conversation_id": conversation,
+        "conversation_id": None if view.aside else conversation,
         "output_modalities": [view.modality],
         "max_output_tokens": "inf" if view.max_output_tokens is None else view.max_output_tokens,
         "audio": {"output": {"format": schema.output_of(session)["format"], "voice": schema.voice_of(session)}},
@@ -236,7 +236,8 @@ def _output_opened(n: OutputOpened) -> Iterator[Message]:
     shown = _begun(n.item)
     place: Message = {"response_id": n.response, "output_index": n.index}
     yield {"type": "response.output_item.added", **place, "item": shown}
-    yield {"type": "conversation.item.added", "previous_item_id": n.previous, "item": shown}
+    if not n.aside:
+        yield {"type": "conversation.item.added", "previous_item_id": n.previous, "item": shown}
     if n.item.kind == "message":
         part = _part(n.item, "")
         yield {
@@ -280,7 +281,8 @@ def _output_closed(n: OutputClosed) -> Iterator[Message]:
             yield {"type": "response.output_text.done", **content, "text": view.text}
         yield {"type": "response.content_part.done", **content, "part": _part(view, view.text)}
     shown = item(view)
-    yield {"type": "conversation.item.done", "previous_item_id": n.previous, "item": shown}
+    if not n.aside:
+        yield {"type": "conversation.item.done", "previous_item_id": n.previous, "item": shown}
     yield {"type": "response.output_item.done", **place, "item": shown}
 
 

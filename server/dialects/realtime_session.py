@@ -136,8 +136,12 @@ def format_of(side: Object) -> str:
 
 
 def voice_of(session: Object) -> str:
-    voice = output_of(session)["voice"]
-    return str(voice["id"]) if isinstance(voice, Mapping) else str(voice)
+    return voice_name(output_of(session)["voice"])
+
+
+def voice_name(given: Json) -> str:
+    """The name in a voice of either form."""
+    return str(given["id"]) if isinstance(given, Mapping) else str(given)
 
 
 def wants_notices(session: Object) -> bool:
@@ -369,13 +373,14 @@ def _transcription_delay(value: Json, path: str, _: Json) -> Json:
     return None if value is None else one_of(value, path, ("minimal", "low", "medium", "high", "xhigh"))
 
 
-def _voice(value: Json, path: str, current: Json) -> Json:
+def voice(value: Json, path: str, current: Json) -> Json:
+    """A voice: a name, or an object with its id; None keeps `current`. Raises Rejected."""
     if value is None:
         return current
     if isinstance(value, str):
         return a_string(value, path, longest=64, shortest=1)
-    voice = an_object(value, path)
-    return {"id": a_string(required(voice, "id", f"{path}.id"), f"{path}.id", longest=64, shortest=1)}
+    given = an_object(value, path)
+    return {"id": a_string(required(given, "id", f"{path}.id"), f"{path}.id", longest=64, shortest=1)}
 
 
 def _speed(value: Json, path: str, current: Json) -> Json:
@@ -504,7 +509,7 @@ _INPUT: Final[Mapping[str, _Field]] = {
     "transcription": _transcription,
     "turn_detection": _detection,
 }
-_OUTPUT: Final[Mapping[str, _Field]] = {"format": audio_format, "voice": _voice, "speed": _speed}
+_OUTPUT: Final[Mapping[str, _Field]] = {"format": audio_format, "voice": voice, "speed": _speed}
 _SESSION: Final[Mapping[str, _Field]] = {
     "model": _model,
     "instructions": _text,

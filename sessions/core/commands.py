@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from . import counters
+from .asides import Asides
+from .context import ContextEntry
 from .conversation import Item
 from .effects import Count, Effect, Notify, OpenPerception
 from .errors import CommandError
@@ -36,6 +38,8 @@ from .state import State, Utterance
 from .timeline import from_ms, to_ms
 from .turns import Ended
 
+ASIDES_MAX = 8
+"""Responses outside the conversation at a time."""
 COMMIT_MIN = from_ms(100)
 """Less input than this is taken as an accident, as Realtime clients expect."""
 
@@ -43,8 +47,11 @@ COMMIT_MIN = from_ms(100)
 class Commands:
     """Effects of client commands. Methods raise CommandError before they change anything."""
 
-    def __init__(self, state: State, out: list[Effect], listening: Listening, speaking: Speaking) -> None:
+    def __init__(
+        self, state: State, out: list[Effect], listening: Listening, speaking: Speaking, asides: Asides
+    ) -> None:
         self._s = state
+        self._asides = asides
         self._out = out
         self._listening = listening
         self._speaking = speaking
@@ -66,17 +73,20 @@ class Commands:
                 "the voice cannot change once the agent has spoken; open a new session for another voice",
                 "voice",
             )
-        voices = s.abilities.voices
-        if voices and config.voice not in voices:
-            raise CommandError(
-                "unknown_voice", f"there is no voice {config.voice!r}; choose one of {', '.join(voices)}", "voice"
-            )
+        self._check_voice(config.voice, "voice")
         listened = s.config.turns is not None
         s.config = config
         if (config.turns is not None) != listened:
             self._listening.forget()
         self._out.append(OpenPerception(config.turns is not None, config.language))
         self._notify(SessionConfigured(config))
+
+    def _check_voice(self, voice: str | None, param: str) -> None:
+        voices = self._s.abilities.voices
+        if voice is not None and voices and voice not in voices:
+            raise CommandError(
+                "unknown_voice", f"there is no voice {voice!r}; choose one of {', '.join(voices)}", param
+            )
 
     def commit_input(self, event: InputCommit) -> None:
         """Close the user's input by hand. With turn detection on, it ends the turn that is open."""
@@ -218,6 +228,9 @@ class Commands:
 
     def create_response(self, event: ResponseCreate) -> None:
         s = self._s
+        if event.aside:
+            self._create_aside(event)
+            return
         if s.active is not None and s.active.announced:
             raise CommandError(
                 "conversation_already_has_active_response",
@@ -227,13 +240,38 @@ class Commands:
             raise CommandError(
                 "engine_owns_turns", "this model decides itself when it speaks; responses cannot be asked for"
             )
+        self._check_voice(event.voice, "audio.output.voice")
+        given = self._resolved(event)
         self._speaking.retract()
         s.respond = False
-        self._speaking.begin(event)
+        self._speaking.begin(event, given=given)
+
+    def _resolved(self, event: ResponseCreate) -> tuple[ContextEntry, ...] | None:
+        """What a response reads of its own, its references looked up."""
+        if event.input is None:
+            return None
+        found = self._s.conversation.resolve(event.input)
+        if isinstance(found, str):
+            raise CommandError("item_not_found", f"no item {found!r} in this conversation", "response.input")
+        return found
+
+    def _create_aside(self, event: ResponseCreate) -> None:
+        s = self._s
+        if s.abilities.engine_turns:
+            raise CommandError("engine_owns_turns", "this model answers only what it hears")
+        if len(s.asides) >= ASIDES_MAX:
+            raise CommandError(
+                "too_many_responses", f"{ASIDES_MAX} responses outside the conversation are in progress; wait for one"
+            )
+        self._check_voice(event.voice, "audio.output.voice")
+        self._asides.begin(event, self._resolved(event))
 
     def cancel_response(self, event: ResponseCancel) -> None:
         s = self._s
         active = s.active
+        if event.response is not None and event.response in s.asides:
+            self._asides.cancel(event.response, "client_cancel")
+            return
         if active is None or not active.announced:
             raise CommandError("response_cancel_not_active", "there is no response in progress to cancel")
         if event.response is not None and event.response != active.id:

@@ -27,7 +27,7 @@ class TurnConfig:
     """`semantic_vad`: end-of-turn probability from which the turn is taken as finished."""
     commit_ms: int = 200
     """Speech over the agent that is an interruption by duration alone (`server_vad`)."""
-    semantic_commit_ms: int = 576
+    semantic_commit_ms: int = 608
     """The same for `semantic_vad`, unless the words heard so far are only a backchannel."""
     resume_ms: int = 160
     """Silence after a hold that lets the agent go on."""

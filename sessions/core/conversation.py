@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from .effects import ContextEntry
+from .context import ContextEntry, ItemReference
 from .notices import ItemStatus, ItemView
 from .timeline import Ticks, Word
 
@@ -105,15 +105,30 @@ class Conversation:
         """
         entries: list[ContextEntry] = []
         for item in self.items:
-            if item.kind == "message":
-                if not item.text:
-                    continue
-                _add_message(entries, item.role, item.text)
-            elif item.call in self.answered_calls:
-                entries.append(ContextEntry(item.role, item.kind, item.text, item.call, item.name))
+            self._add(entries, item)
         if spoken:
             _add_message(entries, "user", spoken)
         return tuple(entries)
+
+    def resolve(self, given: tuple[ContextEntry | ItemReference, ...]) -> tuple[ContextEntry, ...] | str:
+        """A context of a response's own, its references looked up; the id of the first that is not there."""
+        entries: list[ContextEntry] = []
+        for entry in given:
+            if isinstance(entry, ContextEntry):
+                entries.append(entry)
+                continue
+            item = self.find(entry.item)
+            if item is None:
+                return entry.item
+            self._add(entries, item)
+        return tuple(entries)
+
+    def _add(self, entries: list[ContextEntry], item: Item) -> None:
+        if item.kind == "message":
+            if item.text:
+                _add_message(entries, item.role, item.text)
+        elif item.call in self.answered_calls:
+            entries.append(ContextEntry(item.role, item.kind, item.text, item.call, item.name))
 
 
 def _add_message(entries: list[ContextEntry], role: Literal["user", "assistant", "system"], text: str) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from .config import SessionConfig, Tool
+from .context import ContextEntry
 from .fence import Fence
 from .notices import Notice
 from .timeline import Ticks
@@ -59,21 +60,6 @@ class ForgetInput:
 
 
 # --- engine -------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class ContextEntry:
-    """One entry of the history as the engine reads it: only what was really heard or said.
-
-    `kind` "message" uses `text`; "function_call" uses `call`, `name`, `text` (arguments); "function_call_output"
-    uses `call` and `text`.
-    """
-
-    role: Literal["user", "assistant", "system"]
-    kind: Literal["message", "function_call", "function_call_output"]
-    text: str
-    call: str = ""
-    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from .config import SessionConfig
+from .config import SessionConfig, Tool
+from .context import ContextEntry, ItemReference
 from .fence import Fence
 from .timeline import Ticks, Word
 
@@ -254,6 +255,12 @@ class ResponseCreate:
     tool_choice: str | None = None
     max_output_tokens: int | None = None
     metadata: tuple[tuple[str, str], ...] = ()
+    tools: tuple[Tool, ...] | None = None
+    voice: str | None = None
+    aside: bool = False
+    """Outside the conversation: it reads it but is not put into it, and no interruption of it concerns it."""
+    input: tuple[ContextEntry | ItemReference, ...] | None = None
+    """What it reads instead of the conversation."""
     command: str | None = None
 
 

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+OUT_OF_BAND: int = 2**53 - 1
+"""Epoch of responses outside the conversation: no interruption of it concerns them. The largest integer that every
+JSON reader keeps exact."""
+
 
 @dataclass(frozen=True, slots=True)
 class Fence:
@@ -26,7 +30,10 @@ class Fence:
     def admits(self, other: Fence) -> bool:
         """Whether data stamped `other` may pass a gate that stands at this fence.
 
-        Exactly the current epoch of the current incarnation of the same session passes. Older is stale; newer is
-        impossible for data that was made under a command of ours, so it is refused as well.
+        Exactly the current epoch of the current incarnation of the same session passes, and what is out of band of
+        that incarnation. Older is stale; newer is impossible for data that was made under a command of ours, so it is
+        refused as well.
         """
-        return self == other
+        return self == other or (
+            other.epoch == OUT_OF_BAND and other.session == self.session and other.incarnation == self.incarnation
+        )

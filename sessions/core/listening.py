@@ -21,6 +21,7 @@ from .notices import (
     CommandFailed,
     Held,
     InputCommitted,
+    InputTimedOut,
     InputTranscriptDone,
     InputTranscriptFailed,
     InputTranscriptHypothesis,
@@ -163,6 +164,39 @@ class Listening:
             s.stall_due = s.input.live_at + STALL
             self._out.append(SetTimer("stall", s.stall_due))
 
+    def rest(self) -> None:
+        """Count how long nobody has said anything, from the end of the last reply's playback."""
+        s = self._s
+        turns = s.config.turns
+        quiet = (
+            s.replied
+            and s.policy.phase == "idle"
+            and not (s.active is not None or s.respond or s.awaiting or s.sounding or s.utterance is not None)
+        )
+        if quiet and s.idle_due is None and turns is not None and turns.idle_timeout_ms is not None:
+            s.idle_due = s.now + from_ms(turns.idle_timeout_ms)
+            self._out.append(SetTimer("idle", s.idle_due))
+        elif not quiet and s.idle_due is not None:
+            s.idle_due = None
+            self._out.append(ClearTimer("idle"))
+
+    def idle(self) -> None:
+        """Timer "idle": the user has said nothing for the configured time; the agent takes the silence as a turn."""
+        s = self._s
+        turns = s.config.turns
+        if s.idle_due is None or turns is None or turns.idle_timeout_ms is None:
+            return
+        s.idle_due = None
+        s.replied = False
+        item = Item(s.fresh_id("item"), "user", spoken=True, start=s.input.buffer_start, end=s.input.watermark)
+        s.input.buffer_start = s.input.watermark
+        self._out.append(ForgetInput(s.input.watermark))
+        self._notify(InputTimedOut(item.id, item.start, item.end))
+        previous = s.conversation.append(item)
+        self._notify(InputCommitted(item.id, previous))
+        self._notify(ItemAdded(item.view(), previous))
+        self._speaking.begin()
+
     # --- decisions -------------------------------------------------------------------------------------------------
 
     def _decide(self, decisions: list[Decision]) -> None:
@@ -227,6 +261,7 @@ class Listening:
         padding = from_ms(s.config.turns.prefix_padding_ms) if s.config.turns is not None else 0
         start = max(s.input.buffer_start, at - padding)
         s.utterance = Utterance(s.fresh_id("item"), start)
+        s.replied = False
         s.hypothesis_until = 0
         return SpeechStarted(s.utterance.item, max(at, start))
 

@@ -45,6 +45,8 @@ class ResponseView:
     max_output_tokens: int | None = None
     input_tokens: int = 0
     output_tokens: int = 0
+    aside: bool = False
+    """Outside the conversation."""
 
 
 # --- session and input --------------------------------------------------------------------------------------------
@@ -162,12 +164,16 @@ class ResponseOpened:
 
 @dataclass(frozen=True, slots=True)
 class OutputOpened:
-    """`item` begins as output number `index` of `response`, after `previous` in the conversation."""
+    """`item` begins as output number `index` of `response`, after `previous` in the conversation.
+
+    `aside`: the response, and so its item, is outside the conversation.
+    """
 
     response: str
     index: int
     item: ItemView
     previous: str | None
+    aside: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,12 +189,13 @@ class OutputText:
 
 @dataclass(frozen=True, slots=True)
 class OutputClosed:
-    """`item` gets nothing more; its view is final (for an interrupted one: what was sent, cut at the word)."""
+    """`item` gets nothing more; its view is final (for an interrupted one: what was heard, cut at the word)."""
 
     response: str
     index: int
     item: ItemView
     previous: str | None
+    aside: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,13 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from . import counters
+from .asides import Asides
 from .commands import Commands
 from .config import SessionConfig
 from .effects import CloseEngine, Count, Effect, EndSession, OpenEngine, OpenPerception
 from .errors import CommandError
 from .events import (
+    ENGINE_EVENTS,
     AudioArrived,
     CarrierAttached,
     CarrierBlocked,
@@ -69,7 +71,8 @@ class Session:
         self._out: list[Effect] = []
         self._speaking = Speaking(state, self._out)
         self._listening = Listening(state, self._out, self._speaking)
-        self._commands = Commands(state, self._out, self._listening, self._speaking)
+        self._asides = Asides(state, self._out)
+        self._commands = Commands(state, self._out, self._listening, self._speaking, self._asides)
         self._handlers: dict[type, Callable[[Any], None]] = {
             AudioArrived: self._listening.arrived,
             SpeechProbability: self._listening.speech,
@@ -109,6 +112,7 @@ class Session:
             "played": self._speaking.settle,
             "stall": self._listening.stall,
             "transcript": self._listening.words_timed_out,
+            "idle": self._listening.idle,
         }
 
     @property
@@ -131,13 +135,18 @@ class Session:
         if state.closed:
             return [Count(counters.AFTER_CLOSE)]
         try:
-            self._handlers[type(event)](event)
+            if state.asides and isinstance(event, ENGINE_EVENTS) and event.response in state.asides:
+                self._asides.take(event)
+            else:
+                self._handlers[type(event)](event)
         except CommandError as error:
             self._commands.refuse(error, getattr(event, "command", None))
         if state.respond and state.active is None:
             self._listening.respond()
         if state.active is not None and state.pump_due is None:
             self._speaking.pump()  # whatever the event was, it may have opened the gate
+        if state.config.turns is not None and state.config.turns.idle_timeout_ms is not None:
+            self._listening.rest()
         effects = out.copy()
         out.clear()
         return effects
@@ -172,6 +181,7 @@ class Session:
         if not s.attached:
             return
         s.attached = False
+        self._asides.close()
         self._speaking.cut("detached", lost=True)
         self._listening.forget()
 
@@ -206,6 +216,7 @@ class Session:
 
     def _end(self, reason: str, lost: bool) -> None:
         s = self._state
+        self._asides.close()
         self._speaking.cut("superseded", lost=lost)
         self._listening.close()
         s.closed = True

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Literal
 
 from . import counters
+from .config import SessionConfig
+from .context import ContextEntry
 from .conversation import Item
 from .effects import (
     AdmitFrame,
@@ -34,6 +36,7 @@ from .events import (
     PlaybackReported,
     ResponseCreate,
 )
+from .fence import Fence
 from .notices import (
     CommandFailed,
     EpochBegan,
@@ -63,6 +66,42 @@ MUTE_MAX = from_ms(2000)
 """How long an engine that owns its turns stays muted after a hard interruption if it does not yield."""
 
 
+def new_response(state: State, request: ResponseCreate, fence: Fence) -> Response:
+    """A response as `request` wants it, the session's configuration where it says nothing."""
+    config = state.config
+    response = Response(
+        id=state.fresh_id("resp"),
+        fence=fence,
+        modality=request.modality or config.modality,
+        instructions=config.instructions if request.instructions is None else request.instructions,
+        tool_choice=request.tool_choice or config.tool_choice,
+        max_output_tokens=request.max_output_tokens or config.max_output_tokens,
+        metadata=request.metadata,
+        tools=config.tools if request.tools is None else request.tools,
+        voice=request.voice or config.voice,
+    )
+    response.source = response.id
+    return response
+
+
+def start_effect(response: Response, config: SessionConfig, context: tuple[ContextEntry, ...]) -> StartResponse:
+    """The engine's order for `response`."""
+    return StartResponse(
+        fence=response.fence,
+        response=response.id,
+        context=context,
+        instructions=response.instructions,
+        modality=response.modality,
+        voice=response.voice,
+        speed=config.speed,
+        tools=response.tools,
+        tool_choice=response.tool_choice,
+        max_output_tokens=response.max_output_tokens,
+        temperature=config.temperature,
+        credit=response.credit,
+    )
+
+
 class Speaking:
     """Effects of everything that the agent does. Appends to `out`, which `Session.handle` collects."""
 
@@ -78,24 +117,21 @@ class Speaking:
 
     # --- beginning -------------------------------------------------------------------------------------------------
 
-    def begin(self, request: ResponseCreate | None = None, spoken: str = "", announced: bool = True) -> None:
+    def begin(
+        self,
+        request: ResponseCreate | None = None,
+        spoken: str = "",
+        announced: bool = True,
+        given: tuple[ContextEntry, ...] | None = None,
+    ) -> None:
         """Take the output lane with a new response.
 
-        `spoken`: words of the user that are not in the conversation yet (a turn that is still closing).
+        `spoken`: words of the user that are not in the conversation yet (a turn that is still closing). `given`: what
+        the response reads instead of the conversation.
         """
         s = self._s
-        config = s.config
-        request = request or ResponseCreate()
-        response = Response(
-            id=s.fresh_id("resp"),
-            fence=s.fence,
-            modality=request.modality or config.modality,
-            instructions=config.instructions if request.instructions is None else request.instructions,
-            tool_choice=request.tool_choice or config.tool_choice,
-            max_output_tokens=request.max_output_tokens or config.max_output_tokens,
-            metadata=request.metadata,
-        )
-        response.source = response.id
+        response = new_response(s, request or ResponseCreate(), s.fence)
+        response.input = given
         s.active = response
         s.ledger.open(response.id, s.acknowledged)
         if announced:
@@ -114,22 +150,8 @@ class Speaking:
         response.started = True
         response.credit = s.config.credit
         self._notify(StageReached(response.id, "words"))
-        self._out.append(
-            StartResponse(
-                fence=response.fence,
-                response=response.id,
-                context=s.conversation.context(spoken),
-                instructions=response.instructions,
-                modality=response.modality,
-                voice=s.config.voice,
-                speed=s.config.speed,
-                tools=s.config.tools,
-                tool_choice=response.tool_choice,
-                max_output_tokens=response.max_output_tokens,
-                temperature=s.config.temperature,
-                credit=response.credit,
-            )
-        )
+        context = s.conversation.context(spoken) if response.input is None else response.input
+        self._out.append(start_effect(response, s.config, context))
 
     def announce(self) -> None:
         """Tell the client of the active response; from here on it may be heard."""
@@ -385,6 +407,7 @@ class Speaking:
         """Close the active response; its audio may still be playing. What was not sent of it never is."""
         s = self._s
         s.active = None
+        s.replied = True
         track = s.ledger.tracks[response.id]
         item = s.conversation.find(response.item) if response.item else None
         if track.generated > track.admitted:
@@ -471,6 +494,7 @@ class Speaking:
         s.active = None
         s.epoch += 1
         s.held = False
+        s.replied = False
         s.pump_due = None
         fence = s.fence
         cleared: list[PlaybackCleared] = []

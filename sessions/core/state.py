@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from .config import SessionConfig
-from .conversation import Conversation
+from .config import SessionConfig, Tool
+from .context import ContextEntry
+from .conversation import Conversation, Item
 from .events import EngineToolCall
 from .fence import Fence
 from .input import InputTrack
@@ -53,6 +54,9 @@ class Response:
     texts: list[str] = field(default_factory=list)
     calls: list[EngineToolCall] = field(default_factory=list)
     credit: Ticks = 0
+    tools: tuple[Tool, ...] = ()
+    voice: str = "default"
+    input: tuple[ContextEntry, ...] | None = None
     done: bool = False
     reason: Literal["completed", "max_output_tokens", "content_filter"] = "completed"
     input_tokens: int = 0
@@ -92,6 +96,16 @@ class Sounding:
 
 
 @dataclass(slots=True)
+class Aside:
+    """A response outside the conversation, with the items that belong to it alone."""
+
+    response: Response
+    items: list[Item] = field(default_factory=list)
+    generated: Ticks = 0
+    admitted: Ticks = 0
+
+
+@dataclass(slots=True)
 class State:
     """Everything that a session knows. Only `Session.handle` changes it."""
 
@@ -116,6 +130,7 @@ class State:
     policy: TurnPolicy = field(default_factory=TurnPolicy)
     ledger: Ledger = field(default_factory=Ledger)
     active: Response | None = None
+    asides: dict[str, Aside] = field(default_factory=dict)
     sounding: list[Sounding] = field(default_factory=list)
     utterance: Utterance | None = None
     awaiting: list[str] = field(default_factory=list)
@@ -126,6 +141,9 @@ class State:
     hypothesis_until: Ticks = 0
     pump_due: Ticks | None = None
     stall_due: Ticks | None = None
+    idle_due: Ticks | None = None
+    replied: bool = False
+    """A response has ended and nobody has said anything since."""
 
     @property
     def fence(self) -> Fence:

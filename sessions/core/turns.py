@@ -33,6 +33,8 @@ LOOK_AFTER = from_ms(224)
 LOOK_MIN = from_ms(96)
 SIGNAL_MAX = from_ms(1600)
 """Even what sounds like a backchannel, or a voice without words, takes the floor when it goes on for this long."""
+DOUBTED_MAX = from_ms(1000)
+"""The same for what sounded like a backchannel at first and is unclear now: recognizers stumble over what follows."""
 UNDECIDED_MAX = from_ms(640)
 """Silence after which a hold without words is decided by its duration."""
 UNDECIDED_SPEECH = from_ms(400)
@@ -128,6 +130,8 @@ class TurnPolicy:
     words: str = ""
     signal: bool = False
     """The sound over the agent seems to be a backchannel, or no words at all."""
+    signalled: bool = False
+    """A shorter look at it heard a backchannel; a longer one that is unclear is doubted."""
     suspected: bool = False
     """Its words seemed to ask for the floor, but may have been half heard."""
     end_probability: float | None = None
@@ -153,6 +157,7 @@ class TurnPolicy:
         self.looked_until = 0
         self.words = ""
         self.signal = False
+        self.signalled = False
         self.suspected = False
         self.end_probability = None
         self.assessed_at = 0
@@ -262,7 +267,10 @@ class TurnPolicy:
     def _limit(self, config: TurnConfig) -> Ticks:
         if config.kind == "server_vad":
             return from_ms(config.commit_ms)
-        return SIGNAL_MAX if self.signal else from_ms(config.semantic_commit_ms)
+        limit = from_ms(config.semantic_commit_ms)
+        if self.signal:
+            return max(limit, SIGNAL_MAX)
+        return max(limit, DOUBTED_MAX) if self.signalled else limit
 
     def _wants_look(self, config: TurnConfig) -> bool:
         """Whether words not yet looked at could decide."""
@@ -311,6 +319,7 @@ class TurnPolicy:
         whole = end >= self.voiced_until and self.position > self.voiced_until
         meaning = meaning_of(text, whole)
         self.signal = meaning in ("backchannel", "nothing")
+        self.signalled = self.signalled or meaning == "backchannel"
         if meaning == "command" or (meaning == "interruption" and (whole or self.suspected)):
             return self._interrupt()
         self.suspected = meaning == "interruption"

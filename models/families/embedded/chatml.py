@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 
 from sessions.core.config import Tool
-from sessions.core.effects import ContextEntry
+from sessions.core.context import ContextEntry
 
 _SYSTEM = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
 """The model's own system prompt: with another one in its place it answers nonsense."""

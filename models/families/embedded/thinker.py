@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
 from sessions.core.config import Tool
-from sessions.core.effects import ContextEntry
+from sessions.core.context import ContextEntry
 
 from .gate import Urgency
 from .stop import Stop

@@ -16,7 +16,7 @@ from typing import Literal, TypeAlias, cast
 import httpx
 
 from sessions.core.config import Tool
-from sessions.core.effects import ContextEntry
+from sessions.core.context import ContextEntry
 
 from .stop import Stop
 from .thinker import TextPiece, ThinkerError, Thinking, ThinkRequest, Thought, ToolCall

@@ -13,6 +13,7 @@ from codec import g711
 from server.dialects.base import InputAudio, ItemAudio
 from server.dialects.realtime import RealtimeDialect
 from sessions.core.config import SessionConfig, Tool
+from sessions.core.context import ContextEntry, ItemReference
 from sessions.core.events import (
     CommandRejected,
     InputClear,
@@ -94,7 +95,43 @@ GOOD: list[tuple[dict[str, Any], object]] = [
             audio={"output": {"format": {"type": "audio/pcm"}, "voice": "default"}},
             tools=[{"type": "function", "name": "add", "description": "sum"}],
         ),
-        ResponseCreate("sing", "text", "add", 50, (("client_event_id", "x"), ("b", "c")), "e"),
+        ResponseCreate(
+            "sing",
+            "text",
+            "add",
+            50,
+            (("client_event_id", "x"), ("b", "c")),
+            tools=(Tool(name="add", description="sum"),),
+            voice="default",
+            command="e",
+        ),
+    ),
+    (
+        respond(
+            conversation="none",
+            tools=[],
+            audio={"output": {"voice": "ash"}},
+            input=[
+                {"type": "item_reference", "id": "item_1"},
+                message("user", TEXT),
+                {"type": "function_call_output", "call_id": "c", "output": "4"},
+            ],
+        ),
+        ResponseCreate(
+            tools=(),
+            aside=True,
+            input=(
+                ItemReference("item_1"),
+                ContextEntry("user", "message", TEXT["text"]),
+                ContextEntry("user", "function_call_output", "4", "c"),
+            ),
+            command="e",
+        ),
+    ),
+    (respond(input=[], audio={"output": {"voice": "other"}}), ResponseCreate(voice="other", input=(), command="e")),
+    (
+        respond(tools=[], tool_choice="none"),
+        ResponseCreate(tool_choice="none", tools=(), command="e"),
     ),
     (
         respond(output_modalities=["audio"], max_output_tokens="inf", tool_choice="none"),
@@ -198,14 +235,17 @@ BAD: list[tuple[Any, str | None, str]] = [
     ),
     ({"type": "response.cancel", "response_id": 1}, "response_id", "invalid_type"),
     ({"type": "response.create", "response": []}, "response", "invalid_type"),
-    (respond(conversation="none"), "response.conversation", "unsupported"),
+    (respond(conversation="both"), "response.conversation", "invalid_value"),
     (respond(conversation=1), "response.conversation", "invalid_type"),
-    (respond(input=[]), "response.input", "unsupported"),
+    (respond(input={}), "response.input", "invalid_type"),
+    (respond(input=["hi"]), "response.input[0]", "invalid_type"),
+    (respond(input=[{"type": "item_reference"}]), "response.input[0].id", "missing_required_parameter"),
+    (respond(input=[message("robot", TEXT)]), "response.input[0].role", "invalid_value"),
+    (respond(input=[message("user", {"type": "input_audio", "audio": AUDIO})]), "response.input[0]", "unsupported"),
     (respond(instructions=1), "response.instructions", "invalid_type"),
     (respond(output_modalities=["text", "audio"]), "response.output_modalities", "invalid_value"),
     (respond(tool_choice="some"), "response.tool_choice", "invalid_value"),
     (respond(tool_choice={"type": "function", "name": "nope"}), "response.tool_choice.name", "invalid_value"),
-    (respond(tools=[]), "response.tools", "unsupported"),
     (respond(tools=[{"type": "function"}]), "response.tools[0].name", "missing_required_parameter"),
     (respond(max_output_tokens=0), "response.max_output_tokens", "invalid_value"),
     (respond(metadata=[]), "response.metadata", "invalid_type"),
@@ -214,7 +254,7 @@ BAD: list[tuple[Any, str | None, str]] = [
     (respond(metadata={"k" * 65: "x"}), "response.metadata", "invalid_value"),
     (respond(metadata={str(n): "" for n in range(17)}), "response.metadata", "invalid_value"),
     (respond(audio=1), "response.audio", "invalid_type"),
-    (respond(audio={"output": {"voice": "other"}}), "response.audio.output.voice", "unsupported"),
+    (respond(audio={"output": {"voice": 7}}), "response.audio.output.voice", "invalid_type"),
     (respond(audio={"output": {"format": {"type": "audio/pcmu"}}}), "response.audio.output.format", "unsupported"),
     (respond(audio={"output": {"format": {"type": "mp3"}}}), "response.audio.output.format.type", "invalid_value"),
     ({"type": "conversation.item.create"}, "item", "missing_required_parameter"),

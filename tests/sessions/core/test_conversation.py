@@ -1,7 +1,7 @@
 from __future__ import annotations
 
+from sessions.core.context import ContextEntry
 from sessions.core.conversation import Conversation, Item
-from sessions.core.effects import ContextEntry
 from sessions.core.timeline import Word
 
 WORDS = [Word("The", 0, 100), Word(" capital", 100, 300), Word(" is", 300, 400), Word(" Paris.", 400, 700)]

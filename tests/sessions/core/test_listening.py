@@ -42,10 +42,12 @@ from sessions.core.notices import (
     EpochBegan,
     Held,
     InputCommitted,
+    InputTimedOut,
     InputTranscriptDone,
     InputTranscriptFailed,
     InputTranscriptHypothesis,
     ItemAdded,
+    PlaybackStopped,
     ResponseOpened,
     Resumed,
     SpeechStarted,
@@ -737,3 +739,50 @@ def test_at_the_close_nothing_is_asked_of_perception_any_more() -> None:
     cancelled = [effect.request for effect in world.effects(CancelPerception)]
     assert sorted(cancelled) == asked
     assert effects_in(effects, CancelPerception)
+
+
+# --- a user who says nothing ---------------------------------------------------------------------------------------
+
+
+def test_a_silent_user_is_taken_as_a_turn_after_the_idle_time() -> None:
+    world = World(SessionConfig(turns=TurnConfig(idle_timeout_ms=5000)))
+    world.attach()
+    world.ask()
+    while not world.notices(PlaybackStopped):
+        world.quiet(32)
+    stopped = world.now
+    world.quiet(4900)
+    assert not world.notices(InputTimedOut)
+    world.quiet(200)
+    (timed_out,) = world.notices(InputTimedOut)
+    assert stopped + from_ms(5000) <= world.now
+    assert timed_out.item in [notice.item for notice in world.notices(InputCommitted)]
+    assert len(world.effects(StartResponse)) == 2
+
+
+def test_the_idle_time_starts_anew_when_the_user_speaks() -> None:
+    world = World(SessionConfig(turns=TurnConfig(idle_timeout_ms=5000)))
+    world.attach()
+    world.ask()
+    while not world.notices(PlaybackStopped):
+        world.quiet(32)
+    world.quiet(4000)
+    world.talk(640)
+    world.quiet(1500)
+    assert not world.notices(InputTimedOut)
+
+
+def test_without_an_idle_time_silence_lasts() -> None:
+    world = World(SessionConfig())
+    world.attach()
+    world.ask()
+    world.quiet(30_000)
+    assert not world.notices(InputTimedOut)
+    assert len(world.effects(StartResponse)) == 1
+
+
+def test_before_the_first_reply_no_idle_time_runs() -> None:
+    world = World(SessionConfig(turns=TurnConfig(idle_timeout_ms=5000)))
+    world.attach()
+    world.quiet(20_000)
+    assert not world.notices(InputTimedOut)

@@ -471,3 +471,15 @@ def test_a_reset_forgets_the_utterance() -> None:
     room.talk(6)
     room.policy.reset()
     assert room.policy == TurnPolicy(start=W, voiced_until=room.at, position=room.at, floor=room.policy.floor)
+
+
+def test_a_backchannel_that_becomes_unclear_is_given_longer_than_words_that_always_were() -> None:
+    room = over(SEMANTIC)
+    room.talk(6)
+    room.policy.looked(8 * W, "of course.", SEMANTIC)
+    room.talk(1)
+    room.policy.looked(9 * W, "of court", SEMANTIC)
+    decisions = room.talk(from_ms(900) // W - 9)
+    assert not any(isinstance(decision, Interrupt) for decision in decisions)
+    decisions = [decision for _ in range(8) for decision in room.talk(1)]
+    assert any(isinstance(decision, Interrupt) for decision in decisions)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from models.families.embedded import chatml
 from sessions.core.config import Tool
-from sessions.core.effects import ContextEntry
+from sessions.core.context import ContextEntry
 
 
 def user(text: str) -> ContextEntry:

@@ -16,7 +16,7 @@ from models.families.embedded.stop import Stop
 from models.families.embedded.thinker import TextPiece, ThinkerError, Thinking, ThinkRequest, Thought, ToolCall
 from models.families.embedded.thinker_openai import OpenAIThinker, messages
 from sessions.core.config import Tool
-from sessions.core.effects import ContextEntry
+from sessions.core.context import ContextEntry
 
 from ..hearing import PATIENCE
 

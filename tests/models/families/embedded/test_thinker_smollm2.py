@@ -19,7 +19,7 @@ from models.families.embedded.talker_hibari import HibariTalker
 from models.families.embedded.thinker import TextPiece, ThinkerError, Thinking, ThinkRequest, Thought, ToolCall
 from models.families.embedded.thinker_smollm2 import SmolLM2Thinker
 from sessions.core.config import SessionConfig, Tool
-from sessions.core.effects import ContextEntry
+from sessions.core.context import ContextEntry
 from sessions.core.events import EngineDone
 from sessions.core.timeline import from_ms
 

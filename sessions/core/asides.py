@@ -1,0 +1,177 @@
+"""Responses outside the conversation: a lane of their own, beside whatever is being said.
+
+They read the conversation (or an input of their own) and leave nothing in it. The client decides what becomes of their
+output, so their audio is admitted as it is made, is on no playback ledger, and no interruption concerns it.
+"""
+
+from __future__ import annotations
+
+from . import counters
+from .context import ContextEntry
+from .conversation import Item
+from .effects import AdmitFrame, CancelResponse, Count, DropAudio, Effect, GrantCredit, Notify, ReleaseTrack
+from .events import (
+    EngineAudio,
+    EngineDone,
+    EngineFailed,
+    EngineStage,
+    EngineText,
+    EngineToolCall,
+    EngineWords,
+    ResponseCreate,
+)
+from .fence import OUT_OF_BAND, Fence
+from .notices import (
+    CommandFailed,
+    Notice,
+    OutputClosed,
+    OutputOpened,
+    OutputText,
+    ResponseClosed,
+    ResponseOpened,
+    ResponseStatus,
+    ResponseView,
+)
+from .speaking import new_response, start_effect
+from .state import Aside, State
+
+EngineEvent = EngineAudio | EngineWords | EngineText | EngineToolCall | EngineStage | EngineDone | EngineFailed
+
+
+class Asides:
+    """Effects of the responses outside the conversation."""
+
+    def __init__(self, state: State, out: list[Effect]) -> None:
+        self._s = state
+        self._out = out
+
+    def _notify(self, notice: Notice) -> None:
+        self._out.append(Notify(notice))
+
+    def begin(self, request: ResponseCreate, given: tuple[ContextEntry, ...] | None) -> None:
+        """Start one. `given`: what it reads instead of the conversation."""
+        s = self._s
+        response = new_response(s, request, Fence(s.session, s.incarnation, OUT_OF_BAND))
+        response.announced = response.started = True
+        response.credit = s.config.credit
+        aside = s.asides[response.id] = Aside(response)
+        self._notify(ResponseOpened(self._view(aside, "in_progress")))
+        context = s.conversation.context() if given is None else given
+        self._out.append(start_effect(response, s.config, context))
+
+    def take(self, event: EngineEvent) -> None:
+        """What the engine made for one of them; `event.response` is in `State.asides`."""
+        aside = self._s.asides[event.response]
+        if event.fence != aside.response.fence:
+            self._out.append(Count(counters.STALE_EVENT))
+            return
+        match event:
+            case EngineAudio():
+                self._audio(aside, event)
+            case EngineWords():
+                item = self._message(aside, spoken=True)
+                item.words.extend(event.words)
+                self._say(aside, item, "".join(word.text for word in event.words), spoken=True)
+            case EngineText():
+                self._say(aside, self._message(aside, spoken=False), event.text, spoken=False)
+            case EngineToolCall():
+                self._call(aside, event)
+            case EngineStage():
+                pass
+            case EngineDone():
+                aside.response.input_tokens = event.input_tokens
+                aside.response.output_tokens = event.output_tokens
+                complete = event.reason == "completed"
+                self._close(aside, "completed" if complete else "incomplete", "" if complete else event.reason)
+            case EngineFailed():
+                self._notify(CommandFailed(event.code, event.message, kind="server_error"))
+                self._close(aside, "failed", event.code, event.message)
+
+    def cancel(self, response: str, why: str) -> None:
+        """Stop one."""
+        aside = self._s.asides[response]
+        self._out.append(CancelResponse(aside.response.fence, response))
+        self._close(aside, "cancelled", why)
+
+    def close(self) -> None:
+        """Stop them all: the session is over, or nobody is there to take their output."""
+        for response in list(self._s.asides):
+            self.cancel(response, "superseded")
+
+    # --- output ----------------------------------------------------------------------------------------------------
+
+    def _message(self, aside: Aside, spoken: bool) -> Item:
+        for item in aside.items:
+            if item.id == aside.response.item:
+                return item
+        item = Item(self._s.fresh_id("item"), "assistant", status="in_progress", spoken=spoken)
+        aside.response.item = item.id
+        self._open(aside, item)
+        return item
+
+    def _open(self, aside: Aside, item: Item) -> None:
+        aside.items.append(item)
+        aside.response.outputs.append(item.id)
+        self._notify(OutputOpened(aside.response.id, len(aside.items) - 1, item.view(), None, True))
+
+    def _say(self, aside: Aside, item: Item, text: str, spoken: bool) -> None:
+        item.text += text
+        self._notify(OutputText(aside.response.id, aside.items.index(item), item.id, text, spoken))
+
+    def _call(self, aside: Aside, event: EngineToolCall) -> None:
+        item = Item(
+            self._s.fresh_id("item"), "assistant", "function_call", "in_progress", call=event.call, name=event.name
+        )
+        self._open(aside, item)
+        item.text = event.arguments
+        self._done(aside, item)
+
+    def _audio(self, aside: Aside, event: EngineAudio) -> None:
+        s = self._s
+        if event.start != aside.generated or event.end <= event.start:
+            self._out.append(Count(counters.ENGINE_FAULT))
+            return
+        aside.generated = event.end
+        if not s.attached:
+            self._out.append(DropAudio(event.response, event.start, event.end, "cleared"))
+            return
+        item = self._message(aside, spoken=True)
+        frame = s.config.frame
+        for start in range(event.start, event.end, frame):
+            end = min(event.end, start + frame)
+            fence, response = aside.response.fence, aside.response.id
+            self._out.append(AdmitFrame(fence, s.sequence, response, item.id, start, end, s.now, response, start))
+            s.sequence += 1
+        item.sent = aside.admitted = event.end
+        aside.response.credit = event.end + s.config.credit
+        self._out.append(GrantCredit(aside.response.fence, aside.response.id, aside.response.credit))
+
+    # --- ending ----------------------------------------------------------------------------------------------------
+
+    def _done(self, aside: Aside, item: Item, complete: bool = True) -> None:
+        item.status = "completed" if complete else "incomplete"
+        self._notify(OutputClosed(aside.response.id, aside.items.index(item), item.view(), None, True))
+
+    def _close(self, aside: Aside, status: ResponseStatus, detail: str = "", message: str = "") -> None:
+        for item in aside.items:
+            if item.status == "in_progress":
+                self._done(aside, item, status == "completed")
+        del self._s.asides[aside.response.id]
+        self._notify(ResponseClosed(self._view(aside, status, detail, message)))
+        self._out.append(ReleaseTrack(aside.response.id))
+
+    def _view(self, aside: Aside, status: ResponseStatus, detail: str = "", message: str = "") -> ResponseView:
+        response = aside.response
+        return ResponseView(
+            response.id,
+            status,
+            response.modality,
+            tuple(item.view() for item in aside.items),
+            detail,
+            message,
+            response.metadata,
+            response.max_output_tokens,
+            response.input_tokens,
+            response.output_tokens,
+            True,
+        )
