@@ -198,7 +198,8 @@ def _transcript_failed(n: InputTranscriptFailed) -> Iterator[Message]:
         "type": f"{_TRANSCRIPTION}.failed",
         "item_id": n.item,
         "content_index": 0,
-        "error": {"type": "server_error", "code": n.code, "message": n.message, "param": None},
+        # No `param`: some clients refuse a null there and then do not hear of the failure.
+        "error": {"type": "server_error", "code": n.code, "message": n.message},
     }
 
 

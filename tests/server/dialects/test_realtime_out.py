@@ -230,7 +230,7 @@ def test_captions_of_the_user_add_up_to_the_transcript(valid: Validate) -> None:
     assert delta["delta"] == done["transcript"] == "Hello, world."
     assert done["usage"] == {"type": "duration", "seconds": 1.5}
     (failed,) = valid(d.send(InputTranscriptFailed("i", "asr_failed", "no luck")))
-    assert failed["error"]["code"] == "asr_failed"
+    assert failed["error"] == {"type": "server_error", "code": "asr_failed", "message": "no luck"}
 
 
 def test_an_error_names_the_clients_event(valid: Validate) -> None:
