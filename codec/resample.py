@@ -51,6 +51,21 @@ def _filter(up: int, down: int) -> tuple[int, Floats]:
     return half, rows
 
 
+def _every(step: int, samples: Floats, taps: Floats, count: int) -> Floats:
+    """`count` sums of `taps` over `samples`, `step` samples apart, shape (count,).
+
+    Sample and tap meet only where their remainders by `step` are equal, so each remainder is a short correlation of its
+    own and nothing is computed that is thrown away. All terms are integers: the order of adding changes nothing.
+    """
+    if step == 1:
+        return np.correlate(samples, taps, "valid")
+    total = np.zeros(count)
+    for remainder in range(min(step, len(taps))):
+        part = taps[remainder::step]
+        total += np.correlate(samples[remainder::step][: count + len(part) - 1], part, "valid")
+    return total
+
+
 class Resampler:
     """One lane of mono PCM from one rate to another.
 
@@ -129,7 +144,7 @@ class Resampler:
                 begin = inputs - self._half + 1 - self._held_at
                 outputs = -(-(count - offset) // self._up)
                 stretch = self._held[begin : begin + (outputs - 1) * self._down + taps]
-                sums[offset :: self._up] = np.correlate(stretch, self._rows[phase], "valid")[:: self._down]
+                sums[offset :: self._up] = _every(self._down, stretch, self._rows[phase], outputs)
         else:
             places, phases = np.divmod(np.arange(first, until) * self._down, self._up)
             windows = sliding_window_view(self._held, taps)[places - self._half + 1 - self._held_at]
