@@ -15,8 +15,9 @@ from .settings import Settings
 if TYPE_CHECKING:
     from models.families.embedded.thinker import Thinker
 
-DEFAULT_SESSIONS = 3
-"""Sessions of the embedded engine at a time where no setting says otherwise."""
+DEFAULT_SESSIONS = 8
+"""Sessions of the embedded engine at a time where no setting says otherwise: on two cores the first audio then stays
+under 3 s at p95 (`python -m tests.bench.admission --spawn`)."""
 
 Progress = Callable[[str, float], None]
 """What is being done, and the fraction of all work that is done (0..1)."""
