@@ -1,0 +1,1 @@
+"""Load for a Talkover server, from a process of its own."""
