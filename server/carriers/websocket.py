@@ -98,6 +98,8 @@ class Wire(Protocol):
 
     async def room(self) -> None: ...
 
+    def send_text(self, text: str) -> None: ...
+
     def unsent(self) -> int: ...
 
     def fail(self, code: int, reason: str) -> None: ...
@@ -213,7 +215,10 @@ class WebSocketCarrier:
 
     async def _send(self, text: str) -> None:
         await self._room()
-        await self._websocket.send_text(text)
+        if isinstance(self._wire, _UnknownWire):
+            await self._websocket.send_text(text)
+        else:
+            self._wire.send_text(text)
 
     def _lose(self, reason: str) -> None:
         """The peer is out of reach: the session, if it still lives, is told so once."""
@@ -361,6 +366,9 @@ class _UnknownWire:
 
     async def room(self) -> None:
         return
+
+    def send_text(self, text: str) -> None:
+        raise NotImplementedError("below another server messages go through ASGI")
 
     def unsent(self) -> int:
         return 0

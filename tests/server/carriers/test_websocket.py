@@ -91,6 +91,10 @@ class Wire:
         self.failed: list[tuple[int, str]] = []
         self.failing = asyncio.Event()
         self.left: int | None = None
+        self.write: Callable[[str], None] = lambda text: None
+
+    def send_text(self, text: str) -> None:
+        self.write(text)
 
     def has_room(self) -> bool:
         return self._open.is_set()
@@ -124,6 +128,8 @@ class Socket:
         self.closed: tuple[int, str] | None = None
         self.shut_after: int | None = None
         self.lost = False
+        if wire is not None:
+            wire.write = self.write
 
     async def receive(self) -> dict[str, Any]:
         return await self.incoming.get()
@@ -131,6 +137,11 @@ class Socket:
     async def send_text(self, text: str) -> None:
         if self.lost:
             raise WebSocketDisconnect(1006)
+        self.write(text)
+
+    def write(self, text: str) -> None:
+        if self.lost:
+            return  # a wire tells nobody: the reader learns it
         assert self._wire is None or self._wire.has_room(), "written without room"
         self.sent.append(text)
         if self._wire is not None and self.shut_after is not None and len(self.sent) >= self.shut_after:
