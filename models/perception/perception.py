@@ -43,6 +43,10 @@ Samples = NDArray[np.float32]
 WINDOW_TICKS: Ticks = WINDOW * TICKS_PER_SAMPLE
 """32 ms."""
 
+HEAP: Ticks = TICK_RATE // 2
+"""How much audio of a session in which no speech is looked for may heap up before the intake takes it: a question about
+it takes it at once, and one long stretch costs a tenth of many short ones."""
+
 _NOTHING: Samples = np.zeros(0, np.float32)
 
 ASSETS: tuple[str, ...] = ("silero-vad", "smart-turn", "whisper-base")
@@ -104,6 +108,8 @@ class _Ear:
     language: str = "en"
     speech: SpeechState | None = None
     """None: speech probabilities are not wanted."""
+    heeded: bool = False
+    """Whether speech is looked for, as far as the calls so far say; guarded by the intake's lock."""
     window: Ticks = 0
     """Where the next window begins."""
     jobs: dict[int, _Job] = field(default_factory=dict)
@@ -197,6 +203,7 @@ class EmbeddedPerception:
             if (ear := self._ears.get(session)) is None:
                 ear = self._ears[session] = _Ear(session, emit, InputTrack(self._history))
             ear.emit = emit
+            ear.heeded = request.speech
             self._post(ear, request)
 
     def feed(self, session: str, start: Ticks, pcm: bytes, rate: int) -> None:
@@ -213,7 +220,10 @@ class EmbeddedPerception:
             while ear.waiting > self._history and (lost := _oldest_feed(ear.inbox)) is not None:
                 ear.inbox.remove(lost)
                 ear.waiting -= _ticks(lost)
-            self._post(ear, _Feed(start, pcm, rate))
+            if ear.heeded or ear.waiting >= HEAP:
+                self._post(ear, _Feed(start, pcm, rate))
+            else:
+                _heap(ear.inbox, _Feed(start, pcm, rate))
 
     def transcribe(self, session: str, request: Transcribe) -> None:
         self._command(session, request)
@@ -410,6 +420,15 @@ def _tell(ear: _Ear, event: Event) -> None:
 
 def _failure(request: int, error: Exception) -> PerceptionFailed:
     return PerceptionFailed(request, "perception_failed", f"{type(error).__name__}: {error}")
+
+
+def _heap(inbox: deque[_Command], feed: _Feed) -> None:
+    """Add `feed`, as one with the stretch before it where it can be."""
+    last = inbox[-1] if inbox else None
+    if isinstance(last, _Feed) and last.rate == feed.rate and last.start + _ticks(last) == feed.start:
+        inbox[-1] = _Feed(last.start, last.pcm + feed.pcm, feed.rate)
+    else:
+        inbox.append(feed)
 
 
 def _oldest_feed(inbox: deque[_Command]) -> _Feed | None:
