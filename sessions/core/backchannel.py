@@ -48,6 +48,8 @@ _COMMANDS = _words("stop wait no nope hey hold hang excuse quiet shut way")
 """Those of them that are believed even half heard."""
 _PHANTOMS = frozenset({"you", "thank you", "thanks", "thanks for watching", "bye", "the", "boom"})
 """What a recognizer writes down for a hum, a cough or a thud."""
+BEGINNING = 4
+"""Letters from which a beginning says anything: "fi" may become "fine" or "five"."""
 _SOUND = re.compile(r"[\[(*♪].*?[\])*♪]")
 _WORD = re.compile(r"[a-z0-9']*[aeiouy0-9][a-z0-9']*|h?m+h?m*")
 """A word has a vowel, or is a hum: "t-t-t" is no word."""
@@ -79,9 +81,9 @@ def meaning_of(text: str, whole: bool = True) -> Meaning:
 
 def _begins_signal(joined: str) -> bool:
     """Whether a signal may be under way ("inter", "makes", "of")."""
-    if joined in _FLOOR:
-        return False
     last = joined.rpartition(" ")[2]
+    if joined in _FLOOR or len(joined) < BEGINNING:
+        return False
     signals = (*_PHRASES, *_BACKCHANNELS)
     return any(signal.startswith(joined) for signal in signals) or (
         last != joined

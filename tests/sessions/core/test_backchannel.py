@@ -64,7 +64,7 @@ def test_what_recognizers_write_for_hums_and_thuds_is_nothing(text: str) -> None
     assert meaning_of(text) == "nothing"
 
 
-@pytest.mark.parametrize("text", ["inter", "make", "makes", "of", "abso", "yeah tot", "that's tr"])
+@pytest.mark.parametrize("text", ["inter", "make", "makes", "of co", "abso", "yeah tot", "that's tr"])
 def test_the_beginning_of_a_signal_is_one_while_the_sound_goes_on(text: str) -> None:
     assert meaning_of(text, whole=False) == "backchannel"
     assert meaning_of(text, whole=True) != "backchannel"
@@ -77,3 +77,8 @@ def test_a_word_that_asks_for_the_floor_is_not_the_beginning_of_a_signal(text: s
 
 def test_a_refusal_inside_a_phrase_of_agreement_is_none() -> None:
     assert meaning_of("no way, really") == "backchannel"
+
+
+@pytest.mark.parametrize("text", ["fi", "of", "so"])
+def test_a_letter_or_two_are_no_beginning_of_anything(text: str) -> None:
+    assert meaning_of(text, whole=False) == "unclear"
