@@ -20,7 +20,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from server.dialects.base import Dialect, InputAudio, ItemAudio
 from sessions.core.events import CarrierBlocked, CarrierLost, CarrierReady, Close, CommandRejected, Event, ItemCreate
-from sessions.core.fence import Fence
+from sessions.core.fence import OUT_OF_BAND, Fence
 from sessions.core.notices import (
     CommandFailed,
     InputTranscriptDone,
@@ -246,10 +246,14 @@ class WebSocketCarrier:
             self._control_waiting -= _weight(entry)
             return self._dialect.send(entry)
         self._audio_waiting -= len(entry.pcm)
-        if self._gate is None or not self._gate.admits(entry.fence):
+        if not self._passes(entry.fence):
             self._counts.add(STALE_AT_GATE)
             return []
         return self._dialect.send_frame(entry)
+
+    def _passes(self, fence: Fence) -> bool:
+        # Out-of-band audio may come first: it sets no gate, or nothing of the conversation would pass after it.
+        return fence.epoch == OUT_OF_BAND if self._gate is None else self._gate.admits(fence)
 
     def _put(self, lane: deque[tuple[int, OutputFrame | Notice]] | deque[tuple[int, Notice]], entry: Notice) -> None:
         self._serial += 1
@@ -290,10 +294,10 @@ class WebSocketCarrier:
         return self._audio_waiting + self._control_waiting + self._wire.unsent()
 
     def admit(self, frame: OutputFrame) -> None:
-        """Queue one frame. The first frame ever sets the gate where no flush did."""
+        """Queue one frame. The first frame of the conversation sets the gate where no flush did."""
         if self._gone or self._ending is not None:
             return
-        if self._gate is None:
+        if self._gate is None and frame.fence.epoch != OUT_OF_BAND:
             self._gate = frame.fence
         self._serial += 1
         self._media.append((self._serial, frame))
@@ -317,10 +321,12 @@ class WebSocketCarrier:
         self._held = False
         kept: deque[tuple[int, OutputFrame | Notice]] = deque()
         cleared = 0
+        silenced: set[str] = set()
         for serial, entry in self._media:
             if isinstance(entry, OutputFrame) and not fence.admits(entry.fence):
                 cleared += 1
-            elif cleared and isinstance(entry, OutputText) and entry.spoken:
+                silenced.add(entry.response)
+            elif isinstance(entry, OutputText) and entry.spoken and entry.response in silenced:
                 self._control_waiting -= _weight(entry)
             else:
                 kept.append((serial, entry))

@@ -1,7 +1,8 @@
 """Responses outside the conversation: a lane of their own, beside whatever is being said.
 
 They read the conversation (or an input of their own) and leave nothing in it. The client decides what becomes of their
-output, so their audio is admitted as it is made, is on no playback ledger, and no interruption concerns it.
+output, so their audio is admitted as it is made (or, while the peer does not read, as soon as it reads again), is on no
+playback ledger, and no interruption concerns it.
 """
 
 from __future__ import annotations
@@ -63,11 +64,20 @@ class Asides:
         """What the engine made for one of them; `event.response` is in `State.asides`."""
         aside = self._s.asides[event.response]
         if event.fence != aside.response.fence:
-            self._out.append(Count(counters.STALE_EVENT))
+            self._stale(event)
             return
         match event:
+            case EngineStage():
+                pass
+            case EngineFailed():
+                self._notify(CommandFailed(event.code, event.message, kind="server_error"))
+                self._close(aside, "failed", event.code, event.message)
+            case _ if aside.response.done:
+                self._out.append(Count(counters.ENGINE_FAULT))
             case EngineAudio():
                 self._audio(aside, event)
+            case EngineWords() | EngineText() if isinstance(event, EngineText) != (aside.response.modality == "text"):
+                self._out.append(Count(counters.ENGINE_FAULT))
             case EngineWords():
                 item = self._message(aside, spoken=True)
                 item.words.extend(event.words)
@@ -76,21 +86,31 @@ class Asides:
                 self._say(aside, self._message(aside, spoken=False), event.text, spoken=False)
             case EngineToolCall():
                 self._call(aside, event)
-            case EngineStage():
-                pass
             case EngineDone():
+                aside.response.done = True
+                aside.response.reason = event.reason
                 aside.response.input_tokens = event.input_tokens
                 aside.response.output_tokens = event.output_tokens
-                complete = event.reason == "completed"
-                self._close(aside, "completed" if complete else "incomplete", "" if complete else event.reason)
-            case EngineFailed():
-                self._notify(CommandFailed(event.code, event.message, kind="server_error"))
-                self._close(aside, "failed", event.code, event.message)
+                self._let_out(aside)
+
+    def _stale(self, event: EngineEvent) -> None:
+        if not isinstance(event, EngineAudio):
+            self._out.append(Count(counters.STALE_EVENT))
+            return
+        self._s.ledger.drop_stale(max(0, event.end - event.start))
+        self._out.append(Count(counters.STALE_AUDIO))
+        self._out.append(DropAudio(event.response, event.start, event.end, "stale"))
+
+    def pump(self) -> None:
+        """The carrier takes audio again: let out what waited for it."""
+        for aside in list(self._s.asides.values()):
+            self._let_out(aside)
 
     def cancel(self, response: str, why: str) -> None:
         """Stop one."""
         aside = self._s.asides[response]
-        self._out.append(CancelResponse(aside.response.fence, response))
+        if not aside.response.done:
+            self._out.append(CancelResponse(aside.response.fence, response))
         self._close(aside, "cancelled", why)
 
     def close(self) -> None:
@@ -127,24 +147,32 @@ class Asides:
         self._done(aside, item)
 
     def _audio(self, aside: Aside, event: EngineAudio) -> None:
-        s = self._s
-        if event.start != aside.generated or event.end <= event.start:
+        if event.start != aside.generated or event.end <= event.start or aside.response.modality == "text":
             self._out.append(Count(counters.ENGINE_FAULT))
             return
         aside.generated = event.end
-        if not s.attached:
-            self._out.append(DropAudio(event.response, event.start, event.end, "cleared"))
+        self._let_out(aside)
+
+    def _let_out(self, aside: Aside) -> None:
+        """Admit what was made, unless nobody takes it now; an aside whose work is done and sent is closed."""
+        s, response = self._s, aside.response
+        if not s.attached or s.blocked:
             return
-        item = self._message(aside, spoken=True)
-        frame = s.config.frame
-        for start in range(event.start, event.end, frame):
-            end = min(event.end, start + frame)
-            fence, response = aside.response.fence, aside.response.id
-            self._out.append(AdmitFrame(fence, s.sequence, response, item.id, start, end, s.now, response, start))
-            s.sequence += 1
-        item.sent = aside.admitted = event.end
-        aside.response.credit = event.end + s.config.credit
-        self._out.append(GrantCredit(aside.response.fence, aside.response.id, aside.response.credit))
+        if aside.admitted < aside.generated:
+            item = self._message(aside, spoken=True)
+            while aside.admitted < aside.generated:
+                start, end = aside.admitted, min(aside.generated, aside.admitted + s.config.frame)
+                self._out.append(
+                    AdmitFrame(response.fence, s.sequence, response.id, item.id, start, end, s.now, response.id, start)
+                )
+                s.sequence += 1
+                item.sent = aside.admitted = end
+        if response.done:
+            complete = response.reason == "completed"
+            self._close(aside, "completed" if complete else "incomplete", "" if complete else response.reason)
+        elif response.credit - aside.admitted < s.config.credit // 2:
+            response.credit = aside.admitted + s.config.credit
+            self._out.append(GrantCredit(response.fence, response.id, response.credit))
 
     # --- ending ----------------------------------------------------------------------------------------------------
 
@@ -153,6 +181,8 @@ class Asides:
         self._notify(OutputClosed(aside.response.id, aside.items.index(item), item.view(), None, True))
 
     def _close(self, aside: Aside, status: ResponseStatus, detail: str = "", message: str = "") -> None:
+        if aside.admitted < aside.generated:
+            self._out.append(DropAudio(aside.response.id, aside.admitted, aside.generated, "cleared"))
         for item in aside.items:
             if item.status == "in_progress":
                 self._done(aside, item, status == "completed")

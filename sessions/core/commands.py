@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from . import counters
 from .asides import Asides
+from .config import SessionConfig
 from .context import ContextEntry
 from .conversation import Item
 from .effects import Count, Effect, Notify, OpenPerception
@@ -44,6 +45,10 @@ COMMIT_MIN = from_ms(100)
 """Less input than this is taken as an accident, as Realtime clients expect."""
 
 
+def _idle_timeout(config: SessionConfig) -> int | None:
+    return None if config.turns is None else config.turns.idle_timeout_ms
+
+
 class Commands:
     """Effects of client commands. Methods raise CommandError before they change anything."""
 
@@ -75,6 +80,8 @@ class Commands:
             )
         self._check_voice(config.voice, "voice")
         listened = s.config.turns is not None
+        if _idle_timeout(config) != _idle_timeout(s.config):
+            self._listening.stir()
         s.config = config
         if (config.turns is not None) != listened:
             self._listening.forget()

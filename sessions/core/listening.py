@@ -168,23 +168,25 @@ class Listening:
         """Count how long nobody has said anything, from the end of the last reply's playback."""
         s = self._s
         turns = s.config.turns
-        quiet = (
-            s.replied
-            and s.policy.phase == "idle"
-            and not (s.active is not None or s.respond or s.awaiting or s.sounding or s.utterance is not None)
-        )
-        if quiet and s.idle_due is None and turns is not None and turns.idle_timeout_ms is not None:
-            s.idle_due = s.now + from_ms(turns.idle_timeout_ms)
+        timeout = None if turns is None else turns.idle_timeout_ms
+        busy = s.active is not None or s.respond or s.awaiting or s.sounding or s.utterance is not None
+        if timeout is None or busy or not s.replied or s.policy.phase != "idle" or s.abilities.engine_turns:
+            self.stir()
+        elif s.idle_due is None:
+            s.idle_due = s.now + from_ms(timeout)
             self._out.append(SetTimer("idle", s.idle_due))
-        elif not quiet and s.idle_due is not None:
-            s.idle_due = None
+
+    def stir(self) -> None:
+        """Something goes on, or another time-out holds: the idle time counts anew."""
+        if self._s.idle_due is not None:
+            self._s.idle_due = None
             self._out.append(ClearTimer("idle"))
 
     def idle(self) -> None:
         """Timer "idle": the user has said nothing for the configured time; the agent takes the silence as a turn."""
         s = self._s
         turns = s.config.turns
-        if s.idle_due is None or turns is None or turns.idle_timeout_ms is None:
+        if s.idle_due is None or s.now < s.idle_due or turns is None or turns.idle_timeout_ms is None:
             return
         s.idle_due = None
         s.replied = False

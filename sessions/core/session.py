@@ -145,7 +145,9 @@ class Session:
             self._listening.respond()
         if state.active is not None and state.pump_due is None:
             self._speaking.pump()  # whatever the event was, it may have opened the gate
-        if state.config.turns is not None and state.config.turns.idle_timeout_ms is not None:
+        turns = state.config.turns
+        timed = state.idle_due is not None or (turns is not None and turns.idle_timeout_ms is not None)
+        if timed and not state.closed:
             self._listening.rest()
         effects = out.copy()
         out.clear()
@@ -171,6 +173,7 @@ class Session:
         s.attached = True
         s.blocked = False
         s.acknowledged = event.acknowledged
+        self._asides.pump()
         if not s.opened:
             s.opened = True
             self._out.append(OpenEngine(s.fence, s.config))
@@ -191,6 +194,7 @@ class Session:
     def _carrier_ready(self, event: CarrierReady) -> None:
         self._state.blocked = False
         self._speaking.pump()
+        self._asides.pump()
 
     def _engine_failed(self, event: EngineFailed) -> None:
         if event.response:

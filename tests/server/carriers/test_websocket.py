@@ -26,7 +26,7 @@ from sessions.core.events import (
     InputCommit,
     ItemCreate,
 )
-from sessions.core.fence import Fence
+from sessions.core.fence import OUT_OF_BAND, Fence
 from sessions.core.notices import (
     CommandFailed,
     Held,
@@ -42,6 +42,7 @@ from sessions.core.notices import (
 from sessions.ports import OutputFrame
 
 OLD, NEW = Fence("s", 1, 0), Fence("s", 1, 1)
+BESIDE = Fence("s", 1, OUT_OF_BAND)
 VIEW = ResponseView("r", "completed", "audio")
 SPEECH = SpeechStarted("u", 0)
 
@@ -329,6 +330,24 @@ async def test_a_frame_of_a_dead_epoch_stops_at_the_gate_and_is_counted(scene: S
     scene.carrier.admit(frame(3, NEW))
     assert await scene.sent() == ["audio 3"]
     assert scene.counts[STALE_AT_GATE] == 3
+
+
+async def test_audio_out_of_band_that_comes_first_does_not_shut_out_the_conversation(scene: Scene) -> None:
+    scene.carrier.admit(frame(0, BESIDE))
+    scene.carrier.admit(frame(1, OLD))
+    assert await scene.sent() == ["audio 0", "audio 1"]
+    assert scene.counts[STALE_AT_GATE] == 0
+
+
+async def test_a_flush_leaves_audio_out_of_band_and_its_captions(scene: Scene) -> None:
+    scene.carrier.hold()
+    scene.carrier.admit(frame(0))
+    scene.carrier.admit(replace(frame(1, BESIDE), response="aside"))
+    scene.carrier.notify(OutputText("r", 0, "i", " unheard", True))
+    scene.carrier.notify(OutputText("aside", 0, "j", " kept", True))
+    scene.carrier.flush(NEW)
+    assert await scene.sent() == ["audio 1", "OutputText"]
+    assert scene.carrier.waiting == 0
 
 
 async def test_nothing_old_passes_when_the_flush_comes_while_the_writer_waits_for_room(scene: Scene) -> None:

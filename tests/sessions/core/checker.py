@@ -66,12 +66,15 @@ from sessions.core.events import (
     PerceptionFailed,
     PlaybackReported,
     ResponseCancel,
+    SpeechProbability,
+    TimerDue,
     Transcript,
 )
 from sessions.core.fence import Fence
 from sessions.core.notices import (
     EpochBegan,
     InputCleared,
+    InputTimedOut,
     ItemAdded,
     ItemDeleted,
     ItemTruncated,
@@ -90,9 +93,11 @@ from sessions.core.notices import (
     TurnEnded,
 )
 from sessions.core.session import Session
-from sessions.core.timeline import Ticks
+from sessions.core.timeline import Ticks, from_ms
 
+from .checker_asides import AsideBooks
 from .driver import Step
+from .violations import Violation, require
 
 GRACE: Ticks = 48_000
 PATIENCE: Ticks = 16_800
@@ -101,19 +106,11 @@ HOLD_MAX: Ticks = 5 * 48_000
 """No hold stays undecided for longer, whatever the user, the perception and the input do."""
 FLOOR_MAX: Ticks = 4 * 48_000
 """Without real input for this long nobody has the floor."""
-
-
-class Violation(AssertionError):
-    """An invariant does not hold. `invariant` is its number, or the name of a rule that follows from several."""
-
-    def __init__(self, invariant: str, message: str) -> None:
-        super().__init__(f"invariant {invariant}: {message}")
-        self.invariant = invariant
-
-
-def require(holds: bool, invariant: str, message: str) -> None:
-    if not holds:
-        raise Violation(invariant, message)
+LOUD = 0.3
+LOUD_LEVEL = -50.0
+"""Speech probability and level from which a window is not surely silence."""
+IDLE_LATE: Ticks = 86_400
+"""How much later than configured a silence may be taken as a turn (a sound may have to be decided first)."""
 
 
 @dataclass
@@ -208,6 +205,10 @@ class Checker:
         self.starving: Ticks | None = None
         self.unanswered: Ticks | None = None
         self.finals: set[int] = set()
+        self.beside = AsideBooks(incarnation, lambda: self.config.frame, lambda: self.config.credit)
+        self.replied = False
+        self.stirred: Ticks = 0
+        self.loud_at: Ticks = 0
         self._must_end = False
         self._event: Event | None = None
         self._counted: dict[str, int] = {}
@@ -264,6 +265,7 @@ class Checker:
             ItemDeleted: self._item_deleted,
             ItemTruncated: self._item_truncated,
             EpochBegan: self._epoch_began,
+            InputTimedOut: self._timed_out,
         }
 
     # --- the steps -------------------------------------------------------------------------------------------------
@@ -292,12 +294,19 @@ class Checker:
             type(e) is Notify and type(e.notice) is SessionConfigured for e in effects
         ):
             self.lead = max(self.lead, event.config.lead)
+        aside = self.beside.event(event, step.now, counted, effects)
         run = self._on_event.get(type(event))
-        if run is not None:
+        if run is not None and not aside:
             run(event)
         flushed: Fence | None = None
         for effect in effects:
             require(not self.over, "8", f"{effect} after the end")
+            if self.beside.effect(effect, self.sequence, self.attached and not self.blocked):
+                require(flushed is None, "1", "an epoch's edge without a flush")
+                self.sequence += isinstance(effect, AdmitFrame)
+                if isinstance(effect, StartResponse) and not self.beside.books[effect.response].own:
+                    self._history(effect)
+                continue
             if isinstance(effect, Notify):
                 tell = self._on_notice.get(type(effect.notice))
                 if tell is not None:
@@ -336,7 +345,9 @@ class Checker:
                 start -= lane.base
             require(start < lane.admitted, "3", f"{lane.told[-1]!r} was told before its audio was sent")
         if not self.over:
+            self.beside.settle(self.attached and not self.blocked)
             self._alive()
+            self._rest(event)
 
     def _alive(self) -> None:
         """Nothing that could go on stands still."""
@@ -358,6 +369,33 @@ class Checker:
         require(not self.held or now - self.held_at <= HOLD_MAX, "alive", "a hold was never decided")
         quiet = now - self.live_at
         require(self.floor is None or quiet <= FLOOR_MAX, "alive", f"{self.floor} is open without input for {quiet}")
+
+    def _rest(self, event: Event) -> None:
+        """A user who says nothing after a reply is taken at their silence in time, and never before."""
+        sounding = any(agent.sounding for agent in self.order)
+        if self.lane is not None or sounding or self.floor is not None or self.owing or not self.replied:
+            self.stirred = self.now
+        loud = isinstance(event, SpeechProbability) and (event.probability >= LOUD or event.level >= LOUD_LEVEL)
+        if loud or isinstance(event, ConfigUpdate):
+            self.loud_at = self.now
+        turns = self.config.turns
+        if turns is None or turns.idle_timeout_ms is None or self.asked or self.owns_turns:
+            self.loud_at = self.now
+        else:
+            waited = self.now - max(self.stirred, self.loud_at)
+            late = from_ms(turns.idle_timeout_ms) + IDLE_LATE
+            require(waited <= late, "alive", f"the user's silence has lasted {waited} ticks")
+
+    def _timed_out(self, notice: InputTimedOut) -> None:
+        turns = self.config.turns
+        require(isinstance(self._event, TimerDue), "5", f"{notice} by {self._event}")
+        require(turns is not None and turns.idle_timeout_ms is not None, "5", f"{notice}, but silence may last")
+        require(self.floor is None and self.lane is None, "floor", f"{notice} while somebody has the floor")
+        if turns is not None and turns.idle_timeout_ms is not None:
+            waited = self.now - self.stirred
+            require(waited >= from_ms(turns.idle_timeout_ms), "5", f"{notice} after {waited} ticks of silence")
+        require(notice.start <= notice.end <= self.watermark, "3", f"{notice} at watermark {self.watermark}")
+        self.replied = False
 
     # --- events ----------------------------------------------------------------------------------------------------
 
@@ -661,6 +699,7 @@ class Checker:
         require(not self.held, "hold", "speech was told of before the hold was decided")
         require(self.floor is None, "8", f"{notice} while {self.floor} is open")
         self.floor = notice.item
+        self.replied = False
 
     def _speech_stopped(self, notice: SpeechStopped) -> None:
         require(self.floor == notice.item, "8", f"{notice}, but {self.floor} is open")
@@ -699,6 +738,7 @@ class Checker:
         require(not agent.open_outputs, "8", f"{agent.id} closed with {agent.open_outputs} open")
         agent.closed = agent.dead = True
         self.lane = None
+        self.replied = notice.response.status != "cancelled"
         if self.owns_turns and agent.admitted == 0 and not agent.ended:
             self._book(agent, 0, lost=False)
 
@@ -809,6 +849,7 @@ class Checker:
 
     def _epoch_began(self, notice: EpochBegan) -> None:
         require(notice.epoch == self.epoch, "3", f"{notice} in epoch {self.epoch}")
+        self.replied = False
         stops: dict[str, Any] = {
             "client_cancel": ResponseCancel | ItemTruncate,
             "client_clear": OutputClear,
@@ -824,6 +865,8 @@ class Checker:
 
     def _end(self, session: Session) -> None:
         self.over = True
+        self.beside.end()
+        require(not session.state.asides, "8", "responses outside the conversation are left after close")
         require(self.lane is None, "8", f"{self.lane} is still open")
         require(not self.asked, "8", f"perception still owes {self.asked}")
         left = [agent.id for agent in self.order if agent.admitted and not agent.ended]

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
 from sessions.core.config import SessionConfig, Tool, TurnConfig
+from sessions.core.context import ContextEntry, ItemReference
 from sessions.core.effects import Count
 from sessions.core.events import (
     AudioArrived,
@@ -50,13 +51,15 @@ from sessions.core.events import (
     Transcript,
 )
 from sessions.core.fence import Fence
-from sessions.core.notices import InputCommitted, ItemAdded
+from sessions.core.notices import InputCommitted, InputTimedOut, ItemAdded, ResponseClosed
 from sessions.core.session import Session
 from sessions.core.state import Abilities
 from sessions.core.timeline import Word, from_ms
 
-from .checker import Checker, Violation
+from .checker import Checker
+from .checker_asides import Beside
 from .driver import Step, World, notices_in
+from .violations import Violation
 from .visits import Visits
 
 STEPS_PER_EXAMPLE = 80
@@ -73,6 +76,8 @@ CONFIGS: tuple[SessionConfig, ...] = (
     replace(_BASE, turns=replace(_TURNS, kind="semantic_vad"), transcribe_input=True, frame=from_ms(20)),
     replace(_BASE, modality="text"),
     replace(_BASE, lead=from_ms(400), credit=from_ms(400)),
+    replace(_BASE, turns=replace(_TURNS, idle_timeout_ms=600)),
+    replace(_BASE, turns=replace(_TURNS, kind="semantic_vad", idle_timeout_ms=2500)),
     replace(_BASE, voice="another"),
 )
 
@@ -143,6 +148,8 @@ class Tally:
     visits: Visits = field(default_factory=Visits)
     counted: Counter[str] = field(default_factory=Counter)
     """The core's own counters, summed."""
+    told: Counter[str] = field(default_factory=Counter)
+    """Idle times that ended, and responses outside the conversation by how they ended."""
 
 
 def step(**arguments: st.SearchStrategy[Any]) -> Callable[[Callable[..., None]], Any]:
@@ -212,6 +219,10 @@ class Conversation(RuleBasedStateMachine):
                 self.tally.counted[effect.name] += effect.by
         for added in notices_in(step.effects, ItemAdded):
             self.items.append(added.item.id)
+        for closed in notices_in(step.effects, ResponseClosed):
+            if closed.response.aside:
+                self.tally.told[closed.response.status] += 1
+        self.tally.told["timed_out"] += len(notices_in(step.effects, InputTimedOut))
         for committed in notices_in(step.effects, InputCommitted):
             self.items.append(committed.item)
 
@@ -261,6 +272,14 @@ class Conversation(RuleBasedStateMachine):
         self._until_busy(14)
         self._feed(windows, 0.9)
         self._feed(pause, 0.02)
+
+    @step(ms=st.sampled_from((600, 1500, 4000)))
+    def say_nothing_more(self, ms: int) -> None:
+        """A reply is heard to its end, and the silence behind it lasts (where that means something)."""
+        turns = self.world.session.state.config.turns
+        self._until_busy(14)
+        timed = turns is not None and turns.idle_timeout_ms is not None
+        self._feed(from_ms(ms if timed else 300) // self.window, 0.02)
 
     @step(probability=st.sampled_from((0.3, 0.45, 0.5)))
     def mumble(self, probability: float) -> None:
@@ -333,7 +352,7 @@ class Conversation(RuleBasedStateMachine):
         at = (admitted, admitted + 1, (admitted + reported) // 2, reported - 1, -1)[position]
         self.world.post(PlaybackReported(response, at))
 
-    @step(which=st.sampled_from((0, 0, 1, 2)), kind=_small(9), fence=_small(3))
+    @step(which=st.sampled_from((0, 0, 0, 1, 2)), kind=_small(11), fence=st.sampled_from((0, 0, 1, 2, 3)))
     def stray_output(self, which: int, kind: int, fence: int) -> None:
         """Engine events of another incarnation, a past or coming epoch, a finished response, or out of order."""
         response = self._some_agent(which)
@@ -393,7 +412,7 @@ class Conversation(RuleBasedStateMachine):
             event = PerceptionFailed(request, "stray", "stray")
         self.world.post(event)
 
-    @step(name=st.sampled_from(("pump", "played", "stall", "transcript", "unknown")))
+    @step(name=st.sampled_from(("pump", "played", "stall", "transcript", "idle", "unknown")))
     def stray_timer(self, name: str) -> None:
         self.world.post(TimerDue(name))
 
@@ -459,6 +478,63 @@ class Conversation(RuleBasedStateMachine):
             ResponseCreate(instructions="be brief", tool_choice="none", max_output_tokens=9),
         )
         self.world.post(request[kind])
+
+    # --- responses outside the conversation --------------------------------------------------------------------------
+
+    @step(kind=_small(5), which=_small(3), mute=st.sampled_from((0, 0, 0, 400, 2000)))
+    def ask_beside(self, kind: int, which: int, mute: int) -> None:
+        """With or without an input of its own; `mute`: the peer stops reading for so many ms right after it."""
+        judge = ContextEntry("system", "message", "judge")
+        request = (
+            ResponseCreate(aside=True),
+            ResponseCreate(aside=True, modality="text", metadata=(("topic", "mood"),)),
+            ResponseCreate(aside=True, input=(ContextEntry("user", "message", "typed"),)),
+            ResponseCreate(aside=True, modality="audio", input=(ItemReference(self._some_item(which)), judge)),
+            ResponseCreate(aside=True, tools=(), tool_choice="none", max_output_tokens=5),
+            ResponseCreate(aside=True, input=(), instructions="say hello"),
+        )[kind]
+        self.world.post(request)
+        if mute:
+            self.world.post(CarrierBlocked(9000))
+            self.world.later(from_ms(mute), CarrierReady())
+
+    def _some_aside(self, which: int) -> Beside | None:
+        books = list(self.checker.beside.books.values())
+        books = self.checker.beside.open or books
+        return books[-1 - which % len(books)] if books else None
+
+    @step(which=_small(2))
+    def cancel_beside(self, which: int) -> None:
+        book = self._some_aside(which)
+        self.world.post(ResponseCancel(book.id if book is not None else "resp_nobody"))
+
+    @step(which=_small(2), kind=_small(5), fence=_small(4), shift=st.sampled_from((0, 0, 960, -960)))
+    def stray_beside(self, which: int, kind: int, fence: int, shift: int) -> None:
+        """More from its engine: in and out of order, of the wrong kind, late, and under fences that are not its own."""
+        book = self._some_aside(which)
+        if book is None or book.fence is None:
+            return
+        own = book.fence
+        stamp = (
+            own,
+            own,
+            Fence(own.session, own.incarnation, self.world.session.state.epoch),
+            Fence(own.session, own.incarnation - 1, own.epoch),
+            Fence(own.session, own.incarnation + 1, own.epoch),
+        )[fence]
+        start = book.generated + shift
+        self.world.post(
+            (
+                EngineAudio(stamp, book.id, start, start + 960),
+                EngineWords(stamp, book.id, (Word(" stray", 0, 960),)),
+                EngineText(stamp, book.id, " stray"),
+                EngineToolCall(stamp, book.id, "call_stray", "look_up", "{}"),
+                EngineDone(stamp, book.id),
+                EngineFailed(stamp, book.id, "stray", "stray"),
+            )[kind]
+        )
+
+    # --- input by hand -----------------------------------------------------------------------------------------------
 
     @step()
     def commit_input(self) -> None:

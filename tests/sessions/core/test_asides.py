@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import pytest
 
+from sessions.core.config import SessionConfig
 from sessions.core.context import ContextEntry, ItemReference
-from sessions.core.effects import AdmitFrame, AdvanceEpoch, CancelResponse, StartResponse
+from sessions.core.effects import (
+    AdmitFrame,
+    AdvanceEpoch,
+    CancelResponse,
+    DropAudio,
+    GrantCredit,
+    ReleaseTrack,
+    StartResponse,
+)
 from sessions.core.events import (
     CarrierAttached,
+    CarrierBlocked,
     CarrierLost,
+    CarrierReady,
     Close,
+    ConfigUpdate,
     EngineAudio,
     EngineDone,
     EngineFailed,
@@ -188,3 +200,68 @@ def test_a_snapshot_carries_it_along(driver: Driver) -> None:
     driver.post(EngineText(start.fence, start.response, "two"))
     effects = driver.post(EngineDone(start.fence, start.response))
     assert notices_in(effects, ResponseClosed)[0].response.items[0].text == "one two"
+
+
+def test_a_peer_that_does_not_read_gets_its_audio_when_it_reads_again(driver: Driver) -> None:
+    start = aside(driver, ResponseCreate(aside=True, modality="audio"))
+    driver.post(CarrierBlocked(9000))
+    blocked = driver.post(EngineAudio(start.fence, start.response, 0, 1920))
+    blocked += driver.post(EngineDone(start.fence, start.response))
+    assert not effects_in(blocked, AdmitFrame)
+    assert not notices_in(blocked, ResponseClosed)
+    effects = driver.post(CarrierReady())
+    assert [(frame.start, frame.end) for frame in effects_in(effects, AdmitFrame)] == [(0, 960), (960, 1920)]
+    assert notices_in(effects, ResponseClosed)[0].response.status == "completed"
+
+
+def test_a_peer_that_does_not_read_grants_no_credit(driver: Driver) -> None:
+    start = aside(driver, ResponseCreate(aside=True, modality="audio"))
+    driver.post(CarrierBlocked(9000))
+    effects = driver.post(EngineAudio(start.fence, start.response, 0, from_ms(4000)))
+    assert not effects_in(effects, GrantCredit)
+    (grant,) = effects_in(driver.post(CarrierReady()), GrantCredit)
+    assert grant.until == from_ms(9000)
+
+
+def test_what_was_not_sent_of_a_cancelled_one_is_cleared(driver: Driver) -> None:
+    start = aside(driver, ResponseCreate(aside=True, modality="audio"))
+    driver.post(EngineAudio(start.fence, start.response, 0, 960))
+    driver.post(CarrierBlocked(9000))
+    driver.post(EngineAudio(start.fence, start.response, 960, 4800))
+    effects = driver.post(ResponseCancel(start.response))
+    assert effects_in(effects, DropAudio) == [DropAudio(start.response, 960, 4800, "cleared")]
+    assert effects_in(effects, ReleaseTrack) == [ReleaseTrack(start.response)]
+
+
+def test_one_that_only_waits_for_the_peer_is_not_cancelled_at_the_engine(driver: Driver) -> None:
+    start = aside(driver, ResponseCreate(aside=True, modality="audio"))
+    driver.post(CarrierBlocked(9000))
+    driver.post(EngineDone(start.fence, start.response))
+    assert not effects_in(driver.post(ResponseCancel(start.response)), CancelResponse)
+
+
+def test_its_credit_never_shrinks(driver: Driver) -> None:
+    start = aside(driver, ResponseCreate(aside=True, modality="audio"))
+    driver.post(ConfigUpdate(SessionConfig(credit=from_ms(400))))
+    driver.post(EngineAudio(start.fence, start.response, 0, from_ms(200)))
+    assert not driver.effects(GrantCredit)
+
+
+@pytest.mark.parametrize("modality", ["text", "audio"])
+def test_output_of_the_other_kind_is_a_fault_of_the_engine(driver: Driver, modality: str) -> None:
+    text = modality == "text"
+    start = aside(driver, ResponseCreate(aside=True, modality="text" if text else "audio"))
+    if text:
+        driver.post(EngineWords(start.fence, start.response, (Word("no", 0, 960),)))
+        driver.post(EngineAudio(start.fence, start.response, 0, 960))
+    else:
+        driver.post(EngineText(start.fence, start.response, "no"))
+    assert driver.count("engine_fault") == (2 if text else 1)
+    assert not driver.notices(OutputOpened)
+
+
+def test_audio_under_another_fence_is_booked_as_stale(driver: Driver) -> None:
+    start = aside(driver, ResponseCreate(aside=True, modality="audio"))
+    effects = driver.post(EngineAudio(Fence(start.fence.session, 1, 0), start.response, 0, 960))
+    assert effects_in(effects, DropAudio) == [DropAudio(start.response, 0, 960, "stale")]
+    assert driver.session.state.ledger.balanced

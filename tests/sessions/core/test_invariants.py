@@ -42,6 +42,8 @@ RARE = {
     counters.AFTER_CLOSE,
 }
 """What every run of some length must have met; a machine that never interrupts proves nothing."""
+ENDS = {"completed", "cancelled", "incomplete", "failed", "timed_out"}
+"""How responses outside the conversation must have ended; and that a silence was taken as a turn."""
 
 
 def test_the_invariants_hold_under_every_interleaving(publish: Publish) -> None:
@@ -49,6 +51,8 @@ def test_the_invariants_hold_under_every_interleaving(publish: Publish) -> None:
     tally = explore(STEPS, SEED)
     seconds = time.process_time() - began
     counted = ", ".join(f"{name} {number:,}" for name, number in sorted(tally.counted.items()))
+    counted += "; outside the conversation, idle: "
+    counted += ", ".join(f"{name} {number:,}" for name, number in sorted(tally.told.items()) if number)
     publish(
         f"seed {SEED}: {tally.steps:,} steps in {tally.examples:,} examples, {seconds:.0f} s of CPU "
         f"({tally.steps / max(seconds, 0.001):,.0f} steps/s)\ncounters: {counted}\n{tally.visits.report()}"
@@ -57,4 +61,5 @@ def test_the_invariants_hold_under_every_interleaving(publish: Publish) -> None:
     assert tally.counted[counters.LEDGER_FAULT] == 0
     if STEPS >= 10_000:
         assert set(tally.counted) >= RARE
+        assert {name for name, number in tally.told.items() if number} >= ENDS
         assert tally.visits.phase_share >= SHARE[STEPS >= ENOUGH]

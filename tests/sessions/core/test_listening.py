@@ -14,6 +14,7 @@ from sessions.core.effects import (
     CancelPerception,
     CancelResponse,
     Effect,
+    EndSession,
     ForgetInput,
     HoldCarrier,
     ResumeCarrier,
@@ -786,3 +787,38 @@ def test_before_the_first_reply_no_idle_time_runs() -> None:
     world.attach()
     world.quiet(20_000)
     assert not world.notices(InputTimedOut)
+
+
+def idle(ms: int | None) -> ConfigUpdate:
+    return ConfigUpdate(SessionConfig(turns=TurnConfig(idle_timeout_ms=ms)))
+
+
+def test_an_idle_time_that_is_switched_off_and_on_again_counts_anew() -> None:
+    world = World(SessionConfig(turns=TurnConfig(idle_timeout_ms=5000)))
+    world.converse(4000)
+    assert "idle" in world.timers
+    world.post(idle(None))
+    assert "idle" not in world.timers
+    world.quiet(6000)
+    world.post(idle(5000))
+    assert world.timers["idle"] == world.now + from_ms(5000)
+
+
+def test_another_idle_time_holds_from_its_setting() -> None:
+    world = World(SessionConfig(turns=TurnConfig(idle_timeout_ms=30_000)))
+    world.converse(4000)
+    world.post(idle(5000))
+    assert world.timers["idle"] == world.now + from_ms(5000)
+
+
+def test_an_idle_timer_that_is_early_does_nothing() -> None:
+    world = World(SessionConfig(turns=TurnConfig(idle_timeout_ms=5000)))
+    world.converse(4000)
+    world.post(TimerDue("idle"))
+    assert not world.notices(InputTimedOut)
+
+
+def test_the_idle_time_leaves_nothing_behind_the_end() -> None:
+    world = World(SessionConfig(turns=TurnConfig(idle_timeout_ms=5000)))
+    world.converse(4000)
+    assert isinstance(world.post(Close())[-1], EndSession)

@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
+from sessions.core.asides import Asides
 from sessions.core.commands import Commands
 from sessions.core.conversation import Item
-from sessions.core.effects import FlushCarrier, Notify
+from sessions.core.effects import FlushCarrier, Notify, ReleaseTrack
 from sessions.core.events import EngineAudio, ItemCreate, ResponseCancel
 from sessions.core.fence import Fence
 from sessions.core.input import InputTrack
@@ -25,15 +26,15 @@ from sessions.core.playback import Ledger, Track
 from sessions.core.records import Plain
 from sessions.core.session import Session
 from sessions.core.speaking import Speaking
-from sessions.core.state import State
+from sessions.core.state import Aside, State
 from sessions.core.timeline import Span, Ticks, from_ms
 
-from .checker import Violation
 from .conftest import Publish
 from .driver import Spinning
 from .machine import Tally, explore
+from .violations import Violation
 
-BUDGET = 20_000
+BUDGET = 40_000
 """Steps within which a fault must be caught."""
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -392,6 +393,104 @@ def a_closed_session_goes_on(patch: pytest.MonkeyPatch) -> None:
         self._state.closed = False
 
     patch.setattr(Session, "_end", end)
+
+
+# --- outside the conversation, and silence -------------------------------------------------------------------------
+
+
+@fault("5")
+def an_interruption_ends_what_is_outside_the_conversation(patch: pytest.MonkeyPatch) -> None:
+    sound = Speaking.cut
+
+    def cut(self: Speaking, *arguments: Any, **named: Any) -> None:
+        sound(self, *arguments, **named)
+        Asides(self._s, self._out).close()
+
+    patch.setattr(Speaking, "cut", cut)
+
+
+@fault("3")
+def what_is_outside_the_conversation_counts_its_own_frames(patch: pytest.MonkeyPatch) -> None:
+    sound = Asides._let_out
+
+    def let_out(self: Asides, aside: Aside) -> None:
+        before = self._s.sequence
+        sound(self, aside)
+        self._s.sequence = before
+
+    patch.setattr(Asides, "_let_out", let_out)
+
+
+@fault("1")
+def what_is_outside_the_conversation_is_sent_to_a_peer_that_does_not_read(patch: pytest.MonkeyPatch) -> None:
+    sound = Asides._let_out
+
+    def let_out(self: Asides, aside: Aside) -> None:
+        blocked, self._s.blocked = self._s.blocked, False
+        sound(self, aside)
+        self._s.blocked = blocked
+
+    patch.setattr(Asides, "_let_out", let_out)
+
+
+@fault("alive")
+def nobody_goes_on_with_what_waited_for_the_peer(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Asides, "pump", lambda self: None)
+
+
+@fault("4", "3")
+def what_is_outside_the_conversation_is_put_into_it(patch: pytest.MonkeyPatch) -> None:
+    sound = Asides._open
+
+    def open_item(self: Asides, aside: Aside, item: Item) -> None:
+        sound(self, aside, item)
+        self._s.conversation.append(item)
+
+    patch.setattr(Asides, "_open", open_item)
+
+
+@fault("1", "4", "8")
+def it_belongs_to_the_epoch_in_which_it_was_asked_for(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("sessions.core.asides.OUT_OF_BAND", 0)
+
+
+@fault("8")
+def its_track_is_never_released(patch: pytest.MonkeyPatch) -> None:
+    sound = Asides._close
+
+    def close(self: Asides, *arguments: Any, **named: Any) -> None:
+        sound(self, *arguments, **named)
+        self._out[:] = [effect for effect in self._out if not isinstance(effect, ReleaseTrack)]
+
+    patch.setattr(Asides, "_close", close)
+
+
+@fault("8")
+def it_outlives_the_session(patch: pytest.MonkeyPatch) -> None:
+    sound = Session._end
+
+    def end(self: Session, reason: str, lost: bool) -> None:
+        patch.setattr(Asides, "close", lambda self: None)
+        sound(self, reason, lost)
+
+    patch.setattr(Session, "_end", end)
+
+
+@fault("5")
+def silence_counts_from_the_end_of_the_words_and_not_of_the_playback(patch: pytest.MonkeyPatch) -> None:
+    sound = Listening.rest
+
+    def rest(self: Listening) -> None:
+        sounding, self._s.sounding = self._s.sounding, []
+        sound(self)
+        self._s.sounding = sounding
+
+    patch.setattr(Listening, "rest", rest)
+
+
+@fault("alive")
+def silence_never_ends(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Listening, "idle", lambda self: None)
 
 
 # -------------------------------------------------------------------------------------------------------------------
