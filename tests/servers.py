@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -36,7 +37,8 @@ class ServerProcess:
     """`talkover serve` as a subprocess; a context manager that is ready inside the block.
 
     `script` is the path of a TOML file, or its text, for the scripted engines. `env` is added to this process's
-    environment; `arguments` to the command line. `ready_within` covers a first preparation of the model files.
+    environment; `arguments` to the command line. `ready_within` covers a first preparation of the model files. `tls` is
+    certificate and key, the certificate its own authority.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class ServerProcess:
         env: Mapping[str, str] | None = None,
         arguments: Sequence[str] = (),
         ready_within: float = 300.0,
+        tls: tuple[Path, Path] | None = None,
     ) -> None:
         self.port = free_port()
         self.ready_within = ready_within
@@ -56,6 +59,10 @@ class ServerProcess:
             script = path
         self.command = [sys.executable, "-m", "server.cli", "serve", "--host", "127.0.0.1", "--port", str(self.port)]
         self.command += ["--engine", engine, *(["--script", str(script)] if script else []), *arguments]
+        if tls is not None:
+            self.command += ["--tls-cert", str(tls[0]), "--tls-key", str(tls[1])]
+        self._secure = "s" if tls is not None else ""
+        self._trust = ssl.create_default_context(cafile=tls[0]) if tls is not None else True
         self._env = {**os.environ, "PYTHONUNBUFFERED": "1", **(env or {})}
         self.log_path = Path(self._scratch.name) / "server.log"
         self._process: subprocess.Popen[bytes] | None = None
@@ -63,12 +70,12 @@ class ServerProcess:
     @property
     def base_url(self) -> str:
         """What an OpenAI SDK takes as `base_url`."""
-        return f"http://127.0.0.1:{self.port}/v1"
+        return f"http{self._secure}://127.0.0.1:{self.port}/v1"
 
     @property
     def realtime_url(self) -> str:
         """The WebSocket itself."""
-        return f"ws://127.0.0.1:{self.port}/v1/realtime?model=talkover"
+        return f"ws{self._secure}://127.0.0.1:{self.port}/v1/realtime?model=talkover"
 
     @property
     def pid(self) -> int:
@@ -86,8 +93,8 @@ class ServerProcess:
 
     def health(self) -> dict[str, object]:
         """The body of GET /healthz."""
-        body = httpx.get(f"http://127.0.0.1:{self.port}/healthz", timeout=5.0, trust_env=False).json()
-        return dict(body)
+        with self._http(5.0) as client:
+            return dict(client.get("/healthz").json())
 
     def start(self) -> ServerProcess:
         """Start and wait until ready; raises ServerFailed when it ends before or takes longer than `ready_within`."""
@@ -97,10 +104,10 @@ class ServerProcess:
             )
         deadline = time.monotonic() + self.ready_within
         state = "not listening"
-        with httpx.Client(timeout=2.0, trust_env=False) as client:
+        with self._http(2.0) as client:
             while time.monotonic() < deadline:
                 try:
-                    reply = client.get(f"http://127.0.0.1:{self.port}/healthz")
+                    reply = client.get("/healthz")
                     if reply.status_code == 200:
                         return self
                     state = f"{reply.status_code} {reply.text[:200]}"
@@ -125,6 +132,10 @@ class ServerProcess:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
         return process.returncode
+
+    def _http(self, timeout: float) -> httpx.Client:
+        base = f"http{self._secure}://127.0.0.1:{self.port}"
+        return httpx.Client(base_url=base, timeout=timeout, trust_env=False, verify=self._trust)
 
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is None:

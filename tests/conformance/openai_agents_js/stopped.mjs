@@ -1,0 +1,32 @@
+// The application's stop button: the SDK cancels the response and truncates it by itself.
+
+import { setTimeout as sleep } from 'node:timers/promises';
+import { RealtimeAgent } from '@openai/agents-realtime';
+import { deltas, isAnotherDone, isDone, talkWith } from './session.mjs';
+
+const agent = new RealtimeAgent({
+  name: 'Assistant',
+  instructions: 'You are a helpful AI assistant named SmolLM, trained by Hugging Face',
+});
+
+await talkWith(agent, { audio: { input: { turnDetection: null } } }, async (talk) => {
+  talk.session.sendMessage('Tell me a long story about a ship and its captain.');
+  const first = await talk.wait('response.output_audio.delta');
+  await sleep(1200);
+  talk.session.interrupt();
+  const mark = talk.raw.length;
+  const cancelled = await talk.wait(isDone(first.response_id));
+  const truncated = await talk.wait('conversation.item.truncated', mark);
+  const retrieved = await talk.wait('conversation.item.retrieved', mark);
+  // A question right behind it: the SDK holds its response.create back until the first response is done.
+  talk.session.sendMessage('What is the capital of France?');
+  const answered = await talk.wait(isAnotherDone(first.response_id), mark);
+  return {
+    status: cancelled.response.status,
+    reason: cancelled.response.status_details.reason,
+    truncated_ms: truncated.audio_end_ms,
+    kept: retrieved.item.content[0].transcript,
+    sent: deltas(talk.raw, first.response_id),
+    answer_status: answered.response.status,
+  };
+});
