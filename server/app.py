@@ -238,10 +238,10 @@ class Talkover:
         created = json.loads(dialect.open(f"sess_{secret.id.hex()[:16]}")[0])
         return JSONResponse({"value": value, "expires_at": secret.expires_at, "session": created["session"]})
 
-    def _dialect(self, model: str, patch: Object | None) -> RealtimeDialect:
-        """Raises Rejected for a wrong `patch`."""
+    def _dialect(self, model: str, patch: Object | None, intent: str | None = None) -> RealtimeDialect:
+        """Raises Rejected for a wrong `patch` or `intent`."""
         config = SessionConfig(lead=from_ms(self.settings.lead_ms), frame=from_ms(self.settings.frame_ms))
-        return RealtimeDialect(model, config, patch=patch)
+        return RealtimeDialect(model, config, patch=patch, intent=intent)
 
     def _denied(self, denied: Denied) -> JSONResponse:
         self.counters.add("access_denied")
@@ -264,7 +264,8 @@ class Talkover:
             return
         try:
             model = socket.query_params.get("model", "talkover")
-            dialect = self._dialect(model, None if grant.secret is None else grant.secret.session)
+            bound = None if grant.secret is None else grant.secret.session
+            dialect = self._dialect(model, bound, socket.query_params.get("intent"))
         except Rejected as rejected:
             answer = http.error(400, rejected.code, rejected.message, param=rejected.param)
             await socket.send_denial_response(answer)

@@ -30,6 +30,7 @@ from sessions.ports import OutputFrame
 
 from . import realtime_in, realtime_out
 from . import realtime_session as schema
+from . import realtime_transcription as kinds
 from .base import Received
 from .checks import INVALID_VALUE, Object, Rejected, a_string, parse, required
 from .realtime_audio import OutputLane
@@ -60,15 +61,17 @@ class RealtimeDialect:
         *,
         patch: Object | None = None,
         track: bool = False,
+        intent: str | None = None,
     ) -> None:
         """`model`: the name that the client asked for. `defaults`: what holds where the client says nothing. `patch`:
         a session object to begin with, as by session.update. `track`: audio goes by a media track, so no audio deltas
-        are sent and the output buffer is reported instead.
+        are sent and the output buffer is reported instead. `intent`: as in the address of the session; "transcription"
+        for one that only listens (so does a `patch` of that type).
 
-        Raises Rejected for a wrong `patch`.
+        Raises Rejected for a wrong `patch` or `intent`.
         """
         self._defaults = defaults or SessionConfig()
-        self._session = schema.initial(model, self._defaults)
+        self._session = schema.initial(model, self._defaults, kinds.kind_of(intent, patch))
         if patch is not None:
             self._session = schema.merge(self._session, patch)
         self._config = schema.to_config(self._session, self._defaults)
@@ -93,7 +96,7 @@ class RealtimeDialect:
         """`session.created`, which every client waits for first."""
         self._session = {**self._session, "id": session}
         self._conversation = f"conv_{session.removeprefix('sess_')}"
-        return [self._dump({"type": "session.created", "session": self._session})]
+        return [self._dump({"type": "session.created", "session": kinds.shown(self._session)})]
 
     # --- in ------------------------------------------------------------------------------------------------------
 
@@ -201,7 +204,7 @@ class RealtimeDialect:
                 messages = self._tail(None, self._lane)
                 self._lane = OutputLane(media)
         self._config = config
-        messages.append(self._dump({"type": "session.updated", "session": self._session}))
+        messages.append(self._dump({"type": "session.updated", "session": kinds.shown(self._session)}))
         return messages
 
     def _failed(self, notice: CommandFailed) -> CommandFailed:

@@ -14,6 +14,7 @@ from typing import Final
 
 from sessions.core.config import SessionConfig, Tool, TurnConfig
 
+from . import realtime_transcription as kinds
 from .checks import (
     INVALID_VALUE,
     UNSUPPORTED,
@@ -45,15 +46,16 @@ VENDOR_VOICES: Final = frozenset(
 """Names that SDKs send by themselves. They are echoed, and spoken with the server's default voice."""
 
 
-def initial(model: str, config: SessionConfig) -> Object:
+def initial(model: str, config: SessionConfig, kind: str = "realtime") -> Object:
     """The effective session object before the client asked for anything, without its id.
 
-    `model` is the name that the client asked for, `config` the server's defaults.
+    `model` is the name that the client asked for, `config` the server's defaults, `kind` "realtime" or "transcription".
     """
     turns = config.turns
-    return {
-        "type": "realtime",
-        "object": "realtime.session",
+    listens = kind == "transcription"
+    session: Object = {
+        "type": kind,
+        "object": "realtime.transcription_session" if listens else "realtime.session",
         "model": model,
         "instructions": config.instructions,
         "output_modalities": [config.modality],
@@ -61,7 +63,7 @@ def initial(model: str, config: SessionConfig) -> Object:
             "input": {
                 "format": {"type": "audio/pcm", "rate": 24000},
                 "noise_reduction": None,
-                "transcription": {"model": "default"} if config.transcribe_input else None,
+                "transcription": {"model": "default"} if config.transcribe_input or listens else None,
                 "turn_detection": None if turns is None else _detection_of(turns),
             },
             "output": {
@@ -83,6 +85,7 @@ def initial(model: str, config: SessionConfig) -> Object:
         "include": None,
         "x_talkover": {"notices": False},
     }
+    return kinds.without_responses(session) if listens else session
 
 
 def merge(current: Object, patch: Json, path: str = "session") -> Object:
@@ -92,9 +95,11 @@ def merge(current: Object, patch: Json, path: str = "session") -> Object:
     not know are passed over, as clients of other versions send them.
     """
     changes = an_object(patch, path)
-    kind = one_of(required(changes, "type", f"{path}.type"), f"{path}.type", ("realtime", "transcription"))
+    kind = str(current["type"])
+    kinds.check_kind(changes, kind, path)
     if kind == "transcription":
-        raise Rejected(UNSUPPORTED, "transcription-only sessions are not served; use type 'realtime'", f"{path}.type")
+        kinds.check(changes, path)
+        return kinds.without_responses(_merge_fields(current, changes, path, _SESSION))
     merged = _merge_fields(current, changes, path, _SESSION)
     _check_tool_choice(merged, path)
     return merged
@@ -114,6 +119,7 @@ def to_config(session: Object, base: SessionConfig) -> SessionConfig:
         voice=base.voice if voice_of(session) in VENDOR_VOICES else voice_of(session),
         speed=float(speed) if isinstance(speed, int | float) else base.speed,
         turns=_turns(detection, base.turns or TurnConfig()) if isinstance(detection, Mapping) else None,
+        responses=session["type"] == "realtime",
         transcribe_input=transcription is not None,
         language=language if isinstance(language, str) else base.language,
         tools=to_tools(session["tools"]),

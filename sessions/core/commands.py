@@ -78,6 +78,10 @@ class Commands:
                 "the voice cannot change once the agent has spoken; open a new session for another voice",
                 "voice",
             )
+        if config.responses != s.config.responses:
+            raise CommandError(
+                "cannot_update_responses", "whether a session answers is decided when it is opened; open another one"
+            )
         self._check_voice(config.voice, "voice")
         listened = s.config.turns is not None
         if _idle_timeout(config) != _idle_timeout(s.config):
@@ -113,8 +117,8 @@ class Commands:
         else:
             self._listening.forget()  # what was heard in this input so far belongs to the item
         self._listening.commit(utterance, s.input.watermark, ended)
-        if ended is not None and s.config.turns is not None and s.config.turns.create_response:
-            s.respond = not s.abilities.engine_turns
+        if ended is not None and s.answers:
+            s.respond = True
             self._listening.respond()
 
     def _listening_reset(self, utterance: Utterance) -> None:
@@ -235,6 +239,11 @@ class Commands:
 
     def create_response(self, event: ResponseCreate) -> None:
         s = self._s
+        if not s.config.responses:
+            raise CommandError(
+                "responses_not_available",
+                "this session only transcribes; open a session of the conversational kind for responses",
+            )
         if event.aside:
             self._create_aside(event)
             return

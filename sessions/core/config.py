@@ -55,6 +55,8 @@ class SessionConfig:
     speed: float = 1.0
     turns: TurnConfig | None = field(default_factory=TurnConfig)
     """None: push to talk; the client commits its input and asks for responses itself."""
+    responses: bool = True
+    """False: the session only listens and transcribes. No engine is opened for it; holds for its whole life."""
     transcribe_input: bool = False
     """Whether the client is told what the user said (an engine that reads text gets it either way)."""
     language: str = "en"

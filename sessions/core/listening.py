@@ -83,7 +83,7 @@ class Listening:
         if new is None:
             self._count(counters.LATE_AUDIO)
             return
-        if s.abilities.engine_listens:
+        if s.abilities.engine_listens and s.config.responses:
             self._out.append(AppendInput(new.start, new.end))
         if s.utterance is None:
             if s.config.turns is not None:
@@ -168,7 +168,7 @@ class Listening:
         """Count how long nobody has said anything, from the end of the last reply's playback."""
         s = self._s
         turns = s.config.turns
-        timeout = None if turns is None else turns.idle_timeout_ms
+        timeout = None if turns is None or not s.config.responses else turns.idle_timeout_ms
         busy = s.active is not None or s.respond or s.awaiting or s.sounding or s.utterance is not None
         if timeout is None or busy or not s.replied or s.policy.phase != "idle" or s.abilities.engine_turns:
             self.stir()
@@ -294,7 +294,7 @@ class Listening:
             return
         self._notify(SpeechStopped(utterance.item, ended.speech_end))
         self.commit(utterance, min(ended.decided_at, s.input.watermark), ended)
-        if s.config.turns is not None and s.config.turns.create_response and not s.abilities.engine_turns:
+        if s.answers:
             s.respond = True
         self.respond()
 
@@ -390,8 +390,7 @@ class Listening:
     def _speculate(self, text: str) -> None:
         """The turn is closing and its words are known: begin to think, unheard, before it is over."""
         s = self._s
-        turns = s.config.turns
-        if turns is None or not turns.create_response or s.abilities.engine_turns or not text:
+        if not text or not s.answers:
             return
         if s.active is None and not s.respond and not s.awaiting and s.policy.phase == "closing":
             self._speaking.begin(spoken=text, announced=False)

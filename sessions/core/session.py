@@ -176,7 +176,8 @@ class Session:
         self._asides.pump()
         if not s.opened:
             s.opened = True
-            self._out.append(OpenEngine(s.fence, s.config))
+            if s.config.responses:
+                self._out.append(OpenEngine(s.fence, s.config))
             self._out.append(OpenPerception(s.config.turns is not None, s.config.language))
 
     def _lost(self, event: CarrierLost) -> None:

@@ -146,6 +146,12 @@ class State:
     """A response has ended and nobody has said anything since."""
 
     @property
+    def answers(self) -> bool:
+        """Whether the core answers a finished turn of the user by itself."""
+        turns = self.config.turns
+        return self.config.responses and turns is not None and turns.create_response and not self.abilities.engine_turns
+
+    @property
     def fence(self) -> Fence:
         return Fence(self.session, self.incarnation, self.epoch)
 

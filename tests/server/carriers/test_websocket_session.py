@@ -49,9 +49,9 @@ class Place:
         return f"ws://127.0.0.1:{self.port}/v1/realtime?model=m"
 
     @asynccontextmanager
-    async def client(self) -> AsyncIterator[AsyncRealtimeConnection]:
+    async def client(self, **query: str) -> AsyncIterator[AsyncRealtimeConnection]:
         sdk = AsyncOpenAI(api_key="none", base_url=f"http://127.0.0.1:{self.port}/v1")
-        async with asyncio.timeout(20), sdk.realtime.connect(model="m") as connection:
+        async with asyncio.timeout(20), sdk.realtime.connect(model="m", extra_query=query) as connection:
             assert (await connection.recv()).type == "session.created"
             yield connection
 
@@ -72,7 +72,7 @@ async def place() -> AsyncIterator[Place]:
     manager = SessionManager(engine, LoudnessPerception(), counters=Counters())
 
     async def endpoint(websocket: WebSocket) -> None:
-        dialect = RealtimeDialect("m", SessionConfig())
+        dialect = RealtimeDialect("m", SessionConfig(), intent=websocket.query_params.get("intent"))
         carrier = WebSocketCarrier(websocket, dialect, manager.counters)
         handle = manager.open(carrier, dialect.config)
         await websocket.accept()
@@ -175,6 +175,39 @@ async def test_a_session_update_is_answered_and_g711_goes_both_ways(place: Place
         events = await until(connection, "response.done")
     sent = [base64.b64decode(event["delta"]) for event in events if event["type"] == "response.output_audio.delta"]
     assert len(b"".join(sent)) == 8000
+
+
+QUIET = base64.b64encode(bytes(60_000)).decode()
+TRANSCRIBED = "conversation.item.input_audio_transcription.completed"
+
+
+async def test_a_transcription_session_tells_what_was_said_and_answers_nothing(place: Place) -> None:
+    async with place.client(intent="transcription") as connection:
+        await connection.input_audio_buffer.append(audio=LOUD)
+        await connection.input_audio_buffer.append(audio=QUIET)
+        spoken = await until(connection, TRANSCRIBED)
+        await connection.session.update(session={"type": "transcription", "audio": {"input": {"turn_detection": None}}})
+        await until(connection, "session.updated")
+        await connection.input_audio_buffer.append(audio=LOUD)
+        await connection.input_audio_buffer.commit()
+        pushed = await until(connection, TRANSCRIBED)
+        await connection.response.create()
+        (refused,) = await until(connection, "error")
+    assert [event["type"] for event in spoken] == [
+        "input_audio_buffer.speech_started",
+        "input_audio_buffer.speech_stopped",
+        "input_audio_buffer.committed",
+        "conversation.item.added",
+        "conversation.item.done",
+        "conversation.item.input_audio_transcription.delta",
+        TRANSCRIBED,
+    ]
+    assert [event["type"] for event in pushed] == [event["type"] for event in spoken[2:]]
+    assert spoken[-1]["transcript"] == pushed[-1]["transcript"] == "what is the time"
+    assert pushed[-1]["usage"] == {"type": "duration", "seconds": 0.5}
+    assert refused["error"]["code"] == "responses_not_available"
+    assert "only transcribes" in refused["error"]["message"]
+    assert place.engine.opened == []
 
 
 BAD_MESSAGES: list[str | bytes] = ["{", "[]", b"\x00\x01", '{"type":"input_audio_buffer.append","audio":"%%%"}',

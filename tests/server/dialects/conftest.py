@@ -11,6 +11,10 @@ from openai.types.realtime import RealtimeServerEvent
 from pydantic import TypeAdapter
 
 _ADAPTER: TypeAdapter[Any] = TypeAdapter(RealtimeServerEvent)
+_SESSIONS = {
+    "realtime": "RealtimeSessionCreateRequest",
+    "transcription": "RealtimeTranscriptionSessionCreateRequest",
+}
 _ITEMS = {
     ("message", "user"): "RealtimeConversationItemUserMessage",
     ("message", "assistant"): "RealtimeConversationItemAssistantMessage",
@@ -31,7 +35,7 @@ def check(text: str) -> dict[str, Any]:
     if "item" in event:
         assert type(model.item).__name__ == _ITEMS[event["item"]["type"], event["item"].get("role")]
     if "session" in event:
-        assert type(model.session).__name__ == "RealtimeSessionCreateRequest"
+        assert type(model.session).__name__ == _SESSIONS[event["session"]["type"]]
     return event
 
 

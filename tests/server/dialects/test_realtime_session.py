@@ -191,7 +191,7 @@ WRONG: list[tuple[Any, str | None, str]] = [
     (None, "session", "invalid_type"),
     ({}, "session.type", "missing_required_parameter"),
     ({"type": "chat"}, "session.type", "invalid_value"),
-    ({"type": "transcription"}, "session.type", "unsupported"),
+    ({"type": "transcription"}, "session.type", "cannot_update_session_type"),
     ({"model": ""}, "session.model", "invalid_value"),
     ({"instructions": 5}, "session.instructions", "invalid_type"),
     ({"output_modalities": ["audio", "text"]}, "session.output_modalities", "invalid_value"),

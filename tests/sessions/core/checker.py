@@ -570,6 +570,7 @@ class Checker:
         return agent
 
     def _start_response(self, effect: StartResponse) -> None:
+        require(self.config.responses, "8", f"{effect.response} in a session that only listens")
         require(effect.fence.order == (self.incarnation, self.epoch), "1", f"{effect.response} under {effect.fence}")
         agent = self.agents.get(effect.response) or self._begin(effect.response)
         require(agent.fence is None and not agent.dead, "3", f"{effect.response} was started twice")
@@ -710,7 +711,7 @@ class Checker:
 
     def _turn_ended(self, notice: TurnEnded) -> None:
         turns = self.config.turns
-        if turns is not None and turns.create_response and not self.owns_turns:
+        if turns is not None and turns.create_response and not self.owns_turns and self.config.responses:
             self.owing = True
 
     def _response_opened(self, notice: ResponseOpened) -> None:

@@ -78,6 +78,7 @@ CONFIGS: tuple[SessionConfig, ...] = (
     replace(_BASE, lead=from_ms(400), credit=from_ms(400)),
     replace(_BASE, turns=replace(_TURNS, idle_timeout_ms=600)),
     replace(_BASE, turns=replace(_TURNS, kind="semantic_vad", idle_timeout_ms=2500)),
+    replace(_BASE, responses=False, transcribe_input=True),
     replace(_BASE, voice="another"),
 )
 

@@ -17,6 +17,7 @@ from sessions.core.effects import (
     Count,
     HoldCarrier,
     Notify,
+    OpenEngine,
     OpenPerception,
     ResumeCarrier,
     StartResponse,
@@ -640,3 +641,43 @@ def test_a_cancel_mutes_an_engine_that_owns_its_turns() -> None:
     world.quiet(800)
     world.post(ResponseCancel())
     assert world.session.state.muted_until is not None
+
+
+# --- a session that only listens -----------------------------------------------------------------------------------
+
+LISTENS = SessionConfig(responses=False, transcribe_input=True)
+
+
+def test_a_session_that_only_listens_transcribes_and_never_answers() -> None:
+    world = desk(LISTENS)
+    world.ask()
+    world.quiet(3000)
+    assert len(world.notices(InputTranscriptDone)) == 1
+    assert not world.effects(StartResponse)
+    assert not world.effects(OpenEngine)
+
+
+def test_a_session_that_only_listens_gives_its_input_to_no_engine() -> None:
+    world = desk(LISTENS, DUPLEX)
+    world.ask()
+    assert not world.effects(AppendInput)
+    assert len(world.notices(InputTranscriptDone)) == 1
+
+
+def test_its_turn_that_is_ended_by_hand_is_not_answered_either() -> None:
+    world = desk(LISTENS)
+    world.talk(640)
+    world.post(InputCommit())
+    world.quiet(2000)
+    assert len(world.notices(InputTranscriptDone)) == 1
+    assert not world.effects(StartResponse)
+
+
+@pytest.mark.parametrize("aside", [False, True])
+def test_a_response_of_a_session_that_only_listens_is_refused(aside: bool) -> None:
+    failed = refusal(desk(LISTENS), ResponseCreate(aside=aside))
+    assert failed.code == "responses_not_available"
+
+
+def test_a_session_that_only_listens_stays_one() -> None:
+    assert refusal(desk(LISTENS), ConfigUpdate(SessionConfig())).code == "cannot_update_responses"
