@@ -82,8 +82,8 @@ def meaning_of(text: str, whole: bool = True) -> Meaning:
 def _begins_signal(joined: str) -> bool:
     """Whether a signal may be under way ("inter", "makes", "of")."""
     last = joined.rpartition(" ")[2]
-    if joined in _FLOOR or len(joined) < BEGINNING:
-        return False
+    if joined in _FLOOR or len(joined) < BEGINNING or last in _FILLERS:
+        return False  # "that's" may become "that's right" or "that's enough"
     signals = (*_PHRASES, *_BACKCHANNELS)
     return any(signal.startswith(joined) for signal in signals) or (
         last != joined
