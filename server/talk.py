@@ -22,6 +22,11 @@ from .timeline import Entry, Figures, figures, timeline
 TRAILING = 1.0
 """Seconds of room noise after the last answer has been heard."""
 ANSWER_WITHIN = 60.0
+NOTICED_WITHIN = 1.0
+"""Seconds after a clip over the agent by which a server that heard speech in it has said so."""
+
+
+TRANSCRIBED = "conversation.item.input_audio_transcription.completed"
 
 
 class TalkError(Exception):
@@ -128,7 +133,7 @@ async def _talk(
             await client.pause(max(0.0, playing + after - client.now))
             mark = len(client.events)
             said.append(client.say(words))
-            await _answer(client, mark)
+            await _reaction(client, said[-1], mark)
         await _played_to_the_end(client)
         await client.pause(TRAILING)
         ended = client.now
@@ -152,6 +157,17 @@ def _write_report(path: Path, entries: Sequence[Entry], summary: Figures) -> Non
     path.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
 
 
+async def _reaction(client: RealtimeClient, over: Utterance, after: int) -> None:
+    """Wait for what comes of a clip over the agent: an answer, or that it goes on. Of a sound in which nobody hears
+    speech nothing comes."""
+    answer = asyncio.create_task(_answer(client, after))
+    ends = await over.time_of(len(over.pcm))
+    await asyncio.wait([answer], timeout=max(0.0, ends + NOTICED_WITHIN - client.now))
+    if not answer.done() and not client.of("x_talkover.held", "input_audio_buffer.speech_started", after=after):
+        answer.cancel()
+    await asyncio.gather(answer, return_exceptions=answer.cancelling() > 0)
+
+
 def _newest_audio(client: RealtimeClient) -> float:
     """When the newest answer began to sound."""
     deltas = client.of("response.output_audio.delta")
@@ -160,7 +176,8 @@ def _newest_audio(client: RealtimeClient) -> float:
 
 
 async def _answer(client: RealtimeClient, after: int) -> None:
-    """Wait until an answer to what was said after event `after` sounds, or the agent goes on where it was held."""
+    """Wait until an answer to what was said after event `after` sounds, or the agent goes on where it was held; what
+    had no words over an earlier answer gets none."""
     known = {event.response for event in client.events[:after]}
 
     def sounds(event: Received) -> bool:
@@ -168,7 +185,8 @@ async def _answer(client: RealtimeClient, after: int) -> None:
         if event.type == "error":
             raise ClientError(f"the server says: {event.text('error', 'message')}")
         new = event.type == "response.output_audio.delta" and event.response not in known
-        return new or event.type == "x_talkover.resumed"
+        wordless = bool(known) and event.type == TRANSCRIBED and not event.text("transcript").strip()
+        return new or wordless or event.type == "x_talkover.resumed"
 
     await client.wait_for(sounds, after=after, within=ANSWER_WITHIN)
 
