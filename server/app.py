@@ -19,6 +19,7 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
 import web_demo
+from sessions.core.commands import NO_NOISE_REDUCTION, NO_NOISE_REDUCTION_REMEDY
 from sessions.core.config import SessionConfig
 from sessions.core.events import Close
 from sessions.core.timeline import from_ms
@@ -241,7 +242,12 @@ class Talkover:
     def _dialect(self, model: str, patch: Object | None, intent: str | None = None) -> RealtimeDialect:
         """Raises Rejected for a wrong `patch` or `intent`."""
         config = SessionConfig(lead=from_ms(self.settings.lead_ms), frame=from_ms(self.settings.frame_ms))
-        return RealtimeDialect(model, config, patch=patch, intent=intent)
+        dialect = RealtimeDialect(model, config, patch=patch, intent=intent)
+        hears = None if self.manager is None else self.manager.perception.capabilities
+        if dialect.config.denoise and hears is not None and not hears.noise_reduction:
+            # What a session begins with is not asked for by a command, so no command is there to be refused.
+            raise Rejected(NO_NOISE_REDUCTION, NO_NOISE_REDUCTION_REMEDY, "session.audio.input.noise_reduction")
+        return dialect
 
     def _denied(self, denied: Denied) -> JSONResponse:
         self.counters.add("access_denied")

@@ -170,13 +170,17 @@ class _Runner:
         self._counters = manager.counters
         self._carrier = carrier
         self.session = session
-        can = manager.engine.capabilities
+        can, hears = manager.engine.capabilities, manager.perception.capabilities
         self._core = Session(
             session,
             manager.incarnation,
             config,
             Abilities(
-                can.turns == "engine", can.listens == "audio", manager.perception.capabilities.transcripts, can.voices
+                can.turns == "engine",
+                can.listens == "audio",
+                hears.transcripts,
+                can.voices,
+                hears.noise_reduction,
             ),
         )
         self._rate = can.output_rate
@@ -321,9 +325,10 @@ class _Runner:
     def _feed_item(self, start: Ticks, pcm: bytes, rate: int) -> None:
         """Audio of an item is only listened to on request: no speech is reported in it."""
         config = self._core.state.config
-        self._perception.open(self.session, OpenPerception(False, config.language), self.emit)
+        aloof = OpenPerception(False, config.language, config.denoise)
+        self._perception.open(self.session, aloof, self.emit)
         self._perception.feed(self.session, start, pcm, rate)
-        self._perception.open(self.session, OpenPerception(config.turns is not None, config.language), self.emit)
+        self._perception.open(self.session, replace(aloof, speech=config.turns is not None), self.emit)
 
     def _keep(self, event: Event, pcm: bytes) -> None:
         """Hold engine audio until the core admits or drops it."""

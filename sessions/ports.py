@@ -42,6 +42,8 @@ class PerceptionCapabilities:
     languages: tuple[str, ...]
     end_of_turn: bool
     transcripts: bool
+    noise_reduction: bool = False
+    """Whether it can lower the noise of the input before it listens."""
 
 
 class PerceptionPort(Protocol):

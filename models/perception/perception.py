@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -30,6 +31,7 @@ from sessions.ports import Emit, PerceptionCapabilities
 
 from ..priority import load_lowered, lower_priority
 from .asr import LanguageUnsupported, Recognition, Recognizer
+from .denoise import DeepFilter, DenoiserMissing, Suppressor
 from .endpoint import TurnDetector
 from .mel import SAMPLE_RATE
 from .requests import FairQueue
@@ -46,6 +48,13 @@ WINDOW_TICKS: Ticks = WINDOW * TICKS_PER_SAMPLE
 HEAP: Ticks = TICK_RATE // 2
 """How much audio of a session in which no speech is looked for may heap up before the intake takes it: a question about
 it takes it at once, and one long stretch costs a tenth of many short ones."""
+
+SLICE: Ticks = TICK_RATE // 10
+"""How much audio of a session whose noise is reduced is taken at once: 14 ms of work."""
+
+NOISE_LIMIT_DB = 12.0
+"""How far noise is lowered. More sounds cleaner to people and is worse for the recognizer: of 24 questions in babble at
+5 dB it misheard 44 % of the words as they were, 35 % at 12 dB, 54 % at 24 dB and 59 % without a limit."""
 
 _NOTHING: Samples = np.zeros(0, np.float32)
 
@@ -105,6 +114,11 @@ class _Ear:
     waiting: Ticks = 0
     """Audio in the inbox."""
     open: bool = True
+    denoised: bool = False
+    """Whether noise is to be reduced, as far as the calls so far say; guarded by the intake's lock."""
+    preparing: bool = False
+    """Everything waits in the inbox until the suppressor is made; guarded by the intake's lock."""
+    suppressor: Suppressor | None = None
     language: str = "en"
     speech: SpeechState | None = None
     """None: speech probabilities are not wanted."""
@@ -143,11 +157,13 @@ class EmbeddedPerception:
         *,
         history: Ticks = 120 * TICK_RATE,
         workers: int = 1,
+        denoiser: Callable[[], Suppressor] | None = None,
         unload: Callable[[], None] | None = None,
     ) -> None:
         """Starts the threads; `stop` ends them.
 
         `history`: the most audio that is kept, or may wait, per session. `workers`: utterances recognized at once.
+        `denoiser` makes what reduces the noise of one session; None: it is not offered.
         `unload` is called after the last thread has ended.
         """
         self._detector = detector
@@ -160,6 +176,8 @@ class EmbeddedPerception:
         self._busy: set[_Ear] = set()
         """Ears with something in the inbox."""
         self._stopping = False
+        self._denoiser = denoiser
+        self._unprepared: queue.SimpleQueue[_Ear | None] = queue.SimpleQueue()
         self.windows_lost = 0
         """Windows that no probability was given for, because audio came faster than it could be looked at."""
         self._utterances: FairQueue[_Job] = FairQueue()
@@ -172,6 +190,8 @@ class EmbeddedPerception:
                 (self._endings, self._ending, "turn-detector"),
             )
         ]
+        if denoiser is not None:
+            self._threads.append(threading.Thread(target=self._prepare, name="denoiser", daemon=True))
         for thread in self._threads:
             thread.start()
         # CTranslate2 ends the process with an abort if the interpreter leaves while it computes.
@@ -188,14 +208,23 @@ class EmbeddedPerception:
         detector.detect(silence[None, :WINDOW], [SpeechState()])
         turns.probability(silence)
         recognizer.recognize(silence, recognizer.languages[0], times=True)
-        return cls(detector, turns, recognizer, workers=workers, unload=recognizer.unload)
+        try:
+            denoiser = DeepFilter(NOISE_LIMIT_DB).stream
+        except DenoiserMissing as error:
+            log.info("%s", error)
+            denoiser = None
+        return cls(detector, turns, recognizer, workers=workers, denoiser=denoiser, unload=recognizer.unload)
 
     # --- the port: called from the event loop, never blocks ----------------------------------------------------------
 
     @property
     def capabilities(self) -> PerceptionCapabilities:
         return PerceptionCapabilities(
-            window=WINDOW_TICKS, languages=self._recognizer.languages, end_of_turn=True, transcripts=True
+            window=WINDOW_TICKS,
+            languages=self._recognizer.languages,
+            end_of_turn=True,
+            transcripts=True,
+            noise_reduction=self._denoiser is not None,
         )
 
     def open(self, session: str, request: OpenPerception, emit: Emit) -> None:
@@ -204,6 +233,10 @@ class EmbeddedPerception:
                 ear = self._ears[session] = _Ear(session, emit, InputTrack(self._history))
             ear.emit = emit
             ear.heeded = request.speech
+            ear.denoised = request.denoise and self._denoiser is not None
+            if ear.denoised and ear.suppressor is None and not ear.preparing:
+                ear.preparing = True
+                self._unprepared.put(ear)
             self._post(ear, request)
 
     def feed(self, session: str, start: Ticks, pcm: bytes, rate: int) -> None:
@@ -263,6 +296,7 @@ class EmbeddedPerception:
             self._changed.notify_all()
         self._utterances.close()
         self._endings.close()
+        self._unprepared.put(None)
         for thread in self._threads:
             thread.join()
         if self._unload is not None:
@@ -275,8 +309,48 @@ class EmbeddedPerception:
 
     def _post(self, ear: _Ear, command: _Command) -> None:
         ear.inbox.append(command)
-        self._busy.add(ear)
-        self._changed.notify()
+        if not ear.preparing:
+            self._busy.add(ear)
+            self._changed.notify()
+
+    def _prepare(self) -> None:
+        """Make suppressors, one after the other: each takes longer than anybody's window may wait."""
+        lower_priority()
+        while (ear := self._unprepared.get()) is not None:
+            made: Suppressor | None = None
+            if ear.open and self._denoiser is not None:
+                try:
+                    made = self._denoiser()
+                except Exception:
+                    log.exception("session %s is heard without noise reduction", ear.session)
+            with self._changed:
+                ear.suppressor, ear.preparing = made, False
+                if ear.open and ear.inbox:
+                    self._busy.add(ear)
+                    self._changed.notify()
+
+    def _take(self, ear: _Ear) -> list[_Command]:
+        """What the intake does next for `ear`; with the lock held. Reducing noise costs a seventh of real time, so of
+        a long stretch only as much is taken at once as the others can wait for."""
+        self._busy.discard(ear)
+        if not ear.denoised:
+            taken, ear.waiting = list(ear.inbox), 0
+            ear.inbox.clear()
+            return taken
+        taken = []
+        room = SLICE
+        while ear.inbox and room > 0:
+            command = ear.inbox.popleft()
+            if isinstance(command, _Feed):
+                if _ticks(command) > room:
+                    command, rest = _split(command, room)
+                    ear.inbox.appendleft(rest)
+                room -= _ticks(command)
+                ear.waiting -= _ticks(command)
+            taken.append(command)
+        if ear.inbox:
+            self._busy.add(ear)
+        return taken
 
     # --- intake ------------------------------------------------------------------------------------------------------
 
@@ -289,11 +363,7 @@ class EmbeddedPerception:
                     self._changed.wait()
                 if self._stopping:
                     return
-                news = [(ear, list(ear.inbox)) for ear in self._busy]
-                for ear in self._busy:
-                    ear.inbox.clear()
-                    ear.waiting = 0
-                self._busy.clear()
+                news = [(ear, self._take(ear)) for ear in list(self._busy)]
             for ear, commands in news:
                 for command in commands:
                     try:
@@ -315,8 +385,9 @@ class EmbeddedPerception:
                 if ear.track.append(start, pcm, rate):
                     ear.window = start
                     ear.speech = ear.speech and SpeechState()
-            case OpenPerception(speech, language):
+            case OpenPerception(speech, language, denoise):
                 ear.language = language
+                ear.track.clean_with(ear.suppressor if denoise else None)
                 if speech and ear.speech is None:
                     ear.speech, ear.window = SpeechState(), ear.track.end
                 elif not speech:
@@ -429,6 +500,12 @@ def _heap(inbox: deque[_Command], feed: _Feed) -> None:
         inbox[-1] = _Feed(last.start, last.pcm + feed.pcm, feed.rate)
     else:
         inbox.append(feed)
+
+
+def _split(feed: _Feed, room: Ticks) -> tuple[_Feed, _Feed]:
+    """The first `room` ticks of `feed`, and the rest."""
+    size = room // ticks_per_sample(feed.rate) * 2
+    return _Feed(feed.start, feed.pcm[:size], feed.rate), _Feed(feed.start + room, feed.pcm[size:], feed.rate)
 
 
 def _oldest_feed(inbox: deque[_Command]) -> _Feed | None:

@@ -37,7 +37,11 @@ from .realtime_audio import OutputLane
 
 _ENCODER: Final = json.JSONEncoder(separators=(",", ":"))
 _UPDATE: Final = "session.update/"
-_CONFIG_PARAMS: Final = {"voice": "session.audio.output.voice", "speed": "session.audio.output.speed"}
+_CONFIG_PARAMS: Final = {
+    "voice": "session.audio.output.voice",
+    "speed": "session.audio.output.speed",
+    "denoise": "session.audio.input.noise_reduction",
+}
 """Fields that the core can refuse in an update, by its own names."""
 
 

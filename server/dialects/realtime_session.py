@@ -121,6 +121,7 @@ def to_config(session: Object, base: SessionConfig) -> SessionConfig:
         turns=_turns(detection, base.turns or TurnConfig()) if isinstance(detection, Mapping) else None,
         responses=session["type"] == "realtime",
         transcribe_input=transcription is not None,
+        denoise=hears["noise_reduction"] is not None,
         language=language if isinstance(language, str) else base.language,
         tools=to_tools(session["tools"]),
         tool_choice=to_tool_choice(session["tool_choice"]),

@@ -39,6 +39,11 @@ from .state import State, Utterance
 from .timeline import from_ms, to_ms
 from .turns import Ended
 
+NO_NOISE_REDUCTION = "noise_reduction_not_available"
+NO_NOISE_REDUCTION_REMEDY = (
+    "noise reduction is not installed on this server; have it installed there (pip install 'talkover[denoise]'), or "
+    "leave it off"
+)
 ASIDES_MAX = 8
 """Responses outside the conversation at a time."""
 COMMIT_MIN = from_ms(100)
@@ -83,13 +88,15 @@ class Commands:
                 "cannot_update_responses", "whether a session answers is decided when it is opened; open another one"
             )
         self._check_voice(config.voice, "voice")
+        if config.denoise and not s.abilities.noise_reduction:
+            raise CommandError(NO_NOISE_REDUCTION, NO_NOISE_REDUCTION_REMEDY, "denoise")
         listened = s.config.turns is not None
         if _idle_timeout(config) != _idle_timeout(s.config):
             self._listening.stir()
         s.config = config
         if (config.turns is not None) != listened:
             self._listening.forget()
-        self._out.append(OpenPerception(config.turns is not None, config.language))
+        self._out.append(OpenPerception(config.turns is not None, config.language, config.denoise))
         self._notify(SessionConfigured(config))
 
     def _check_voice(self, voice: str | None, param: str) -> None:

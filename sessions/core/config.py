@@ -60,6 +60,8 @@ class SessionConfig:
     transcribe_input: bool = False
     """Whether the client is told what the user said (an engine that reads text gets it either way)."""
     language: str = "en"
+    denoise: bool = False
+    """Whether the noise of the input is lowered before anything listens to it."""
     tools: tuple[Tool, ...] = ()
     tool_choice: str = "auto"
     """"auto", "none", "required", or the name of one tool."""

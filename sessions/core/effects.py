@@ -16,10 +16,11 @@ from .timeline import Ticks
 
 @dataclass(frozen=True, slots=True)
 class OpenPerception:
-    """Listen. `speech`: report speech probabilities (turn detection is on)."""
+    """Listen. `speech`: report speech probabilities (turn detection is on). `denoise`: lower the noise first."""
 
     speech: bool
     language: str
+    denoise: bool = False
 
 
 @dataclass(frozen=True, slots=True)

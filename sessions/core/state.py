@@ -27,6 +27,8 @@ class Abilities:
     transcripts: bool = True
     voices: tuple[str, ...] = ()
     """Voices of the engine; empty: any."""
+    noise_reduction: bool = False
+    """The perception can lower the noise of the input."""
 
 
 @dataclass(slots=True)

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from models.perception.asr import LanguageUnsupported, Recognition, TimedWord
-from models.perception.perception import WINDOW_TICKS, EmbeddedPerception
+from models.perception.denoise import DELAY, HOP, Suppressor
+from models.perception.perception import WINDOW_TICKS, EmbeddedPerception, _Feed
 from models.perception.vad import WINDOW, SpeechState
 from sessions.core.effects import AssessTurn, OpenPerception, Transcribe
 from sessions.core.events import EndOfTurnProbability, Event, PerceptionFailed, SpeechProbability, Transcript
@@ -109,7 +111,7 @@ class Events:
 class Rig:
     """A perception with known models."""
 
-    def __init__(self, **settings: int) -> None:
+    def __init__(self, **settings: Any) -> None:
         self.level, self.loudness, self.scribe = Level(), Loudness(), Scribe()
         self.unloaded = 0
         self.perception = EmbeddedPerception(self.level, self.loudness, self.scribe, unload=self._unload, **settings)
@@ -456,3 +458,135 @@ def test_after_stop_no_thread_is_left_and_the_models_are_freed_once() -> None:
 def test_capabilities_say_what_the_recognizer_can(rig: Rig) -> None:
     said = rig.perception.capabilities
     assert (said.window, said.languages, said.end_of_turn, said.transcripts) == (1536, ("en", "de"), True, True)
+
+
+# --- noise reduction -----------------------------------------------------------------------------------------------
+
+CLEAN = OpenPerception(speech=True, language="en", denoise=True)
+
+
+class Damper:
+    """Halves everything and gives it as late as the real one; made only when the test says so."""
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+        self.gate.set()
+        self.made = 0
+        self.fails = False
+
+    def __call__(self) -> Suppressor:
+        assert self.gate.wait(PATIENCE)
+        if self.fails:
+            raise RuntimeError("no memory")
+        self.made += 1
+        return Halver()
+
+
+class Halver:
+    def __init__(self) -> None:
+        self._line = np.zeros(DELAY, np.float32)
+
+    def frame(self, samples: np.ndarray) -> np.ndarray:
+        self._line = np.concatenate((self._line, samples * 0.5))
+        out, self._line = self._line[:HOP], self._line[HOP:]
+        return out
+
+
+@pytest.fixture
+def damped() -> Iterator[tuple[Rig, Damper]]:
+    damper = Damper()
+    rig = Rig(denoiser=damper)
+    yield rig, damper
+    damper.gate.set()
+    rig.scribe.gate.set()
+    rig.perception.stop()
+
+
+def loudness(events: Events, windows: int) -> list[float]:
+    heard = events.until(SpeechProbability, windows)
+    return [event.level for event in heard if isinstance(event, SpeechProbability)]
+
+
+def test_a_session_that_asks_for_it_is_heard_with_less_noise_and_another_is_not(damped: tuple[Rig, Damper]) -> None:
+    rig, damper = damped
+    clean, plain = rig.open("clean", CLEAN), rig.open("plain")
+    for session in ("clean", "plain"):
+        rig.feed(0.6, 0.25, session)
+    assert loudness(plain, 16)[10] - loudness(clean, 16)[10] == pytest.approx(6.0, abs=0.2)
+    assert damper.made == 1
+
+
+def test_windows_are_reported_under_their_own_spans_with_it_too(damped: tuple[Rig, Damper]) -> None:
+    rig, _ = damped
+    events = rig.open("s", CLEAN)
+    rig.feed(0.32)
+    rig.feed(0.64, 0.25)
+    heard = [event for event in events.until(SpeechProbability, 27) if isinstance(event, SpeechProbability)]
+    assert [event.start for event in heard] == [n * WINDOW_TICKS for n in range(len(heard))]
+    assert heard[9].level < -60 < -20 < heard[11].level
+
+
+def test_audio_waits_in_order_until_it_is_ready(damped: tuple[Rig, Damper]) -> None:
+    rig, damper = damped
+    damper.gate.clear()
+    events = rig.open("s", CLEAN)
+    rig.feed(0.6, 0.25)
+    other = rig.open("other")
+    rig.feed(0.6, 0.25, "other")
+    other.until(SpeechProbability, 16)
+    assert not events.of(SpeechProbability)
+    damper.gate.set()
+    assert loudness(events, 16)[10] == pytest.approx(loudness(other, 16)[10] - 6.0, abs=0.2)
+
+
+def test_it_is_made_once_however_often_it_is_switched(damped: tuple[Rig, Damper]) -> None:
+    rig, damper = damped
+    events = rig.open("s", CLEAN)
+    rig.feed(0.32, 0.25)
+    rig.perception.open("s", LISTEN, events)
+    rig.feed(0.64, 0.25)
+    rig.perception.open("s", CLEAN, events)
+    rig.feed(0.64, 0.25)
+    levels = loudness(events, 47)
+    assert levels[20] - levels[5] == pytest.approx(6.0, abs=0.2)
+    assert levels[45] == pytest.approx(levels[5], abs=0.2)
+    assert damper.made == 1
+
+
+def test_a_long_stretch_of_it_does_not_keep_the_others_waiting(damped: tuple[Rig, Damper]) -> None:
+    rig, damper = damped
+    damper.gate.clear()
+    events = rig.open("s", CLEAN)
+    rig.feed(30.0, 0.25)
+    rig.perception.transcribe("s", Transcribe(1, 0, 30 * TICK_RATE))
+    with rig.perception._changed:
+        ear = rig.perception._ears["s"]
+        taken = rig.perception._take(ear)
+        assert sum(len(command.pcm) for command in taken if isinstance(command, _Feed)) == 2 * 1600
+        ear.inbox.extendleft(reversed(taken))
+        ear.waiting += 4800
+        rig.perception._busy.discard(ear)
+    damper.gate.set()
+    (transcript,) = events.until(Transcript)
+    assert isinstance(transcript, Transcript)
+    assert transcript.end == 30 * TICK_RATE
+
+
+def test_one_that_cannot_be_made_costs_the_noise_reduction_and_nothing_else(damped: tuple[Rig, Damper]) -> None:
+    rig, damper = damped
+    damper.fails = True
+    events, plain = rig.open("s", CLEAN), rig.open("plain")
+    rig.feed(0.6, 0.25)
+    rig.feed(0.6, 0.25, "plain")
+    assert loudness(events, 16)[10] == loudness(plain, 16)[10]
+
+
+def test_whether_it_is_offered_is_said(rig: Rig, damped: tuple[Rig, Damper]) -> None:
+    assert not rig.perception.capabilities.noise_reduction
+    assert damped[0].perception.capabilities.noise_reduction
+
+
+def test_without_it_the_wish_changes_nothing(rig: Rig) -> None:
+    events = rig.open("s", CLEAN)
+    rig.feed(0.6, 0.25)
+    assert len(loudness(events, 16)) >= 16

@@ -282,3 +282,9 @@ def test_turn_detection_without_a_type_changes_the_one_in_force_but_cannot_switc
     off = schema.merge(schema.initial("m", BASE), {"type": "realtime", **detection(None)})
     with pytest.raises(Rejected, match=r"turn_detection\.type"):
         schema.merge(off, {"type": "realtime", **detection({"threshold": 0.2})})
+
+
+def test_noise_reduction_is_on_where_it_is_set() -> None:
+    assert not config().denoise
+    assert config(audio={"input": {"noise_reduction": {"type": "far_field"}}}).denoise
+    assert not config(audio={"input": {"noise_reduction": None}}).denoise

@@ -681,3 +681,20 @@ def test_a_response_of_a_session_that_only_listens_is_refused(aside: bool) -> No
 
 def test_a_session_that_only_listens_stays_one() -> None:
     assert refusal(desk(LISTENS), ConfigUpdate(SessionConfig())).code == "cannot_update_responses"
+
+
+# --- noise reduction -----------------------------------------------------------------------------------------------
+
+
+def test_noise_reduction_is_asked_of_a_perception_that_has_it() -> None:
+    world = desk(abilities=Abilities(noise_reduction=True))
+    effects = world.post(ConfigUpdate(SessionConfig(turns=None, denoise=True)))
+    assert effects_in(effects, OpenPerception) == [OpenPerception(False, "en", True)]
+
+
+def test_noise_reduction_that_is_not_there_is_refused_with_its_remedy() -> None:
+    world = desk()
+    failed = refusal(world, ConfigUpdate(SessionConfig(turns=None, denoise=True)))
+    assert (failed.code, failed.param) == ("noise_reduction_not_available", "denoise")
+    assert "pip install 'talkover[denoise]'" in failed.message
+    assert not world.session.state.config.denoise
