@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import NoReturn, TypeAlias
 
@@ -30,18 +31,43 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+"""The escape of half a character, or of one half of a pair."""
+
 _DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
 def parse(text: str) -> Object:
-    """A JSON object from text. Raises Rejected for anything else, however deep or long it is."""
+    """A JSON object from text. Raises Rejected for anything else, however deep or long it is.
+
+    JSON can hold half a surrogate pair, which is no text: no tokenizer, file or other server takes it.
+    """
     try:
         value = _DECODER.decode(text)
+        if _SURROGATE.search(text):
+            _whole_characters(value, "")
     except (ValueError, RecursionError) as error:
         raise Rejected(INVALID_JSON, f"the message is not valid JSON ({_short(str(error))}); send one object") from None
     if not isinstance(value, dict):
         raise Rejected(INVALID_JSON, f"the message is {_name(value)}; send an object with a `type`")
     return value
+
+
+def _whole_characters(value: Json, path: str) -> None:
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            path = _short(path)
+            why = f"{path!r} holds half a character ({value[error.start]!r}); send its surrogate pair whole"
+            raise Rejected(INVALID_VALUE, why, path) from None
+    elif isinstance(value, Mapping):
+        for key, entry in value.items():
+            _whole_characters(key, path or "a key")
+            _whole_characters(entry, f"{path}.{key}" if path else key)
+    elif isinstance(value, Sequence):
+        for index, entry in enumerate(value):
+            _whole_characters(entry, f"{path}[{index}]")
 
 
 def required(holder: Object, key: str, path: str) -> Json:

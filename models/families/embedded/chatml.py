@@ -24,7 +24,8 @@ CALL_START, CALL_END = "<tool_call>", "</tool_call>"
 
 
 def turn(role: str, text: str) -> str:
-    return f"{opening(role)}{text}{TURN_END}\n"
+    """One turn. `text` cannot end it and begin another: what looks like a control token in it is none."""
+    return f"{opening(role)}{text.replace('<|', '< |')}{TURN_END}\n"
 
 
 def opening(role: str) -> str:

@@ -34,6 +34,27 @@ def test_what_is_not_one_json_object_is_refused(text: str) -> None:
     assert len(caught.value.message) < 300
 
 
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        (r'{"type":"x","item":{"content":[{"text":"a"},{"text":"b \ud83d"}]}}', "item.content[1].text"),
+        (r'{"type":"\udE00\uD83d"}', "type"),
+        (r'{"type":"x","metadata":{"\ud83d":"v"}}', "metadata"),
+        (r'{"\udfff":1}', "a key"),
+        (r'{"a":["\ud83d\ud83d\ude42"]}', "a[0]"),
+    ],
+)
+def test_half_a_character_is_refused_by_the_name_of_its_field(text: str, path: str) -> None:
+    with pytest.raises(Rejected) as caught:
+        checks.parse(text)
+    assert (caught.value.code, caught.value.param) == ("invalid_value", path)
+    caught.value.message.encode()
+
+
+def test_whole_characters_are_taken_however_they_are_written() -> None:
+    assert checks.parse(r'{"a":"\ud83d\ude42 \\ud83d","b":"🙂\u2028"}') == {"a": "🙂 \\ud83d", "b": "🙂\u2028"}
+
+
 def test_an_object_is_parsed() -> None:
     assert checks.parse('{"type":"x","n":[1,2.5,null]}') == {"type": "x", "n": [1, 2.5, None]}
 
