@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Final
 
 from sessions.core.notices import (
@@ -204,7 +204,11 @@ def _transcript_failed(n: InputTranscriptFailed) -> Iterator[Message]:
 
 
 def _item_added(n: ItemAdded) -> Iterator[Message]:
-    shown = item(n.item)
+    view = n.item
+    if view.role == "user" and view.spoken:
+        # Its words follow as transcription events, even where they are known already: some clients append them.
+        view = replace(view, text="")
+    shown = item(view)
     yield {"type": "conversation.item.added", "previous_item_id": n.previous, "item": shown}
     yield {"type": "conversation.item.done", "previous_item_id": n.previous, "item": shown}
 

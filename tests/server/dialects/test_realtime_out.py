@@ -233,6 +233,14 @@ def test_captions_of_the_user_add_up_to_the_transcript(valid: Validate) -> None:
     assert failed["error"] == {"type": "server_error", "code": "asr_failed", "message": "no luck"}
 
 
+def test_a_spoken_item_is_added_without_its_words_which_follow(valid: Validate) -> None:
+    spoken = ItemView("i", "user", "message", "completed", "hello", True)
+    added, done = valid(dialect().send(ItemAdded(spoken, None)))
+    assert added["item"]["content"] == done["item"]["content"] == [{"type": "input_audio", "transcript": None}]
+    (retrieved,) = valid(dialect().send(ItemRetrieved(spoken)))
+    assert retrieved["item"]["content"] == [{"type": "input_audio", "transcript": "hello"}]
+
+
 def test_an_error_names_the_clients_event(valid: Validate) -> None:
     (event,) = valid(dialect().send(CommandFailed("item_not_found", "no such item", "item_id", "evt_7")))
     assert event["error"] == {
