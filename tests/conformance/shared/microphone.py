@@ -24,10 +24,16 @@ class Microphone:
         self._capturing = asyncio.create_task(self._capture())
 
     async def say(self, path: str) -> None:
-        """Speak a file; returns when its last sample has gone out."""
+        """Speak a file; returns when its last sample has gone out. Raises what `send` raised, if it did."""
+        if self._capturing is None:
+            raise AssertionError("the microphone is not open")
         self._said += Path(path).read_bytes()
         self._quiet.clear()
-        await self._quiet.wait()
+        said = asyncio.create_task(self._quiet.wait())
+        await asyncio.wait([said, self._capturing], return_when=asyncio.FIRST_COMPLETED)
+        said.cancel()
+        if self._capturing.done():
+            self._capturing.result()
 
     async def _capture(self) -> None:
         due = time.monotonic()
