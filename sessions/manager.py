@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from .core import counters
 from .core.config import SessionConfig
 from .core.effects import (
     AdmitFrame,
@@ -292,7 +293,7 @@ class _Runner:
         except Exception:
             # A fault of ours in one session must not take the others along, nor leave anything of it behind.
             log.exception("session %s failed", self.session)
-            self._counters.add("session_fault")
+            self._counters.add(counters.SESSION_FAULT)
             self._close_ports()
             self._end(EndSession("internal_error"))
         finally:

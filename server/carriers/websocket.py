@@ -19,6 +19,7 @@ from typing import Final, Protocol
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from server.dialects.base import Dialect, InputAudio, ItemAudio
+from sessions.core import counters
 from sessions.core.events import CarrierBlocked, CarrierLost, CarrierReady, Close, CommandRejected, Event, ItemCreate
 from sessions.core.fence import OUT_OF_BAND, Fence
 from sessions.core.notices import (
@@ -55,7 +56,7 @@ CONTROL_MAX: Final = 1024 * 1024
 DRAIN_TIMEOUT: Final = 5.0
 """Seconds that a peer has to take what was queued when the session ended."""
 
-STALE_AT_GATE: Final = "stale_at_gate"
+STALE_AT_GATE: Final = counters.STALE_AT_GATE
 """Counter: frames that reached the gate with another fence than the gate's. An invariant keeps it at zero."""
 CLEARED_AT_GATE: Final = "cleared_frames"
 """Counter: queued frames that a flush threw away."""

@@ -33,4 +33,9 @@ ENGINE_FAULT = "engine_fault"
 LEDGER_FAULT = "ledger_fault"
 """A sample whose end is not known at close."""
 
-MUST_BE_ZERO = (ENGINE_FAULT, LEDGER_FAULT)
+SESSION_FAULT = "session_fault"
+"""A session that ended by a fault of ours."""
+STALE_AT_GATE = "stale_at_gate"
+"""Frames that reached the last gate with an older fence than the gate's."""
+
+MUST_BE_ZERO = (ENGINE_FAULT, LEDGER_FAULT, SESSION_FAULT, STALE_AT_GATE)
