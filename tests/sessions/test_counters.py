@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from sessions.core.counters import ENGINE_FAULT, LEDGER_FAULT
+from sessions.core.counters import ENGINE_FAULT, LEDGER_FAULT, SESSION_FAULT, STALE_AT_GATE
 from sessions.counters import Counters
 
 
@@ -17,7 +17,7 @@ def test_counts_add_up_by_name() -> None:
 
 
 def test_a_snapshot_names_what_must_stay_zero_even_while_it_is() -> None:
-    assert Counters().snapshot() == {ENGINE_FAULT: 0, LEDGER_FAULT: 0}
+    assert Counters().snapshot() == dict.fromkeys((ENGINE_FAULT, LEDGER_FAULT, SESSION_FAULT, STALE_AT_GATE), 0)
 
 
 def test_a_snapshot_hides_no_fault_and_is_not_touched_later() -> None:
