@@ -46,6 +46,8 @@ NO_NOISE_REDUCTION_REMEDY = (
 )
 ASIDES_MAX = 8
 """Responses outside the conversation at a time."""
+NOT_ACTIVE = "response_cancel_not_active"
+"""Clients know this code, and a message that begins with "Cancellation failed", for a cancel that came too late."""
 COMMIT_MIN = from_ms(100)
 """Less input than this is taken as an accident, as Realtime clients expect."""
 
@@ -143,19 +145,19 @@ class Commands:
 
     # --- items -----------------------------------------------------------------------------------------------------
 
-    def _item(self, item_id: str, param: str = "item_id") -> Item:
+    def _item(self, item_id: str, param: str = "item_id", code: str = "item_not_found") -> Item:
         item = self._s.conversation.find(item_id)
         if item is None:
-            raise CommandError(
-                "item_not_found", f"no item {item_id!r} in this conversation; use an id from an item event", param
-            )
+            raise CommandError(code, f"no item {item_id!r} in this conversation; use an id from an item event", param)
         return item
 
     def create_item(self, event: ItemCreate) -> None:
         s = self._s
         conversation = s.conversation
         if event.id is not None and conversation.find(event.id) is not None:
-            raise CommandError("item_exists", f"item {event.id!r} already exists; choose another id", "item.id")
+            raise CommandError(
+                "item_create_duplicate_item_id", f"item {event.id!r} already exists; choose another id", "item.id"
+            )
         if event.previous not in (None, "root"):
             self._item(event.previous or "", "previous_item_id")
         if event.kind == "function_call_output":
@@ -240,7 +242,7 @@ class Commands:
         self._listening.respond()
 
     def retrieve(self, event: ItemRetrieve) -> None:
-        self._notify(ItemRetrieved(self._item(event.item).view()))
+        self._notify(ItemRetrieved(self._item(event.item, code="item_retrieve_invalid_item_id").view()))
 
     # --- responses -------------------------------------------------------------------------------------------------
 
@@ -296,9 +298,11 @@ class Commands:
             self._asides.cancel(event.response, "client_cancel")
             return
         if active is None or not active.announced:
-            raise CommandError("response_cancel_not_active", "there is no response in progress to cancel")
+            raise CommandError(NOT_ACTIVE, "Cancellation failed: there is no response in progress")
         if event.response is not None and event.response != active.id:
-            raise CommandError("response_not_found", f"response {event.response!r} is not in progress", "response_id")
+            raise CommandError(
+                NOT_ACTIVE, f"Cancellation failed: response {event.response!r} is not in progress", "response_id"
+            )
         self._stop("client_cancel")
 
     def clear_output(self, event: OutputClear) -> None:

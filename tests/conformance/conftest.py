@@ -16,10 +16,6 @@ from tests.speech import RATE, Clip, load
 Hear = Callable[[Path, int], str]
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "wide: one of the many clients that only `make conformance` drives")
-
-
 @pytest.fixture(scope="session")
 def server() -> Iterator[ServerProcess]:
     """`talkover serve` with the embedded engine."""

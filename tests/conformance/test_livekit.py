@@ -15,10 +15,6 @@ from tests.servers import ServerProcess
 pytestmark = [pytest.mark.conformance, pytest.mark.models, pytest.mark.wide]
 
 FAMILY = "livekit"
-over = pytest.mark.xfail(
-    strict=True,
-    reason="a response.cancel that comes too late is no error to this client if it reads 'Cancellation failed'",
-)
 CAPITAL = "What is the capital of France?"
 
 
@@ -69,7 +65,6 @@ def test_a_reply_may_have_tools_of_its_own(server: ServerProcess) -> None:
     assert called[0][0] == "get_weather"
 
 
-@over
 @pytest.mark.parametrize("detection", ["server_vad", "semantic_vad"])
 def test_a_barge_in_cancels_the_reply_and_is_answered(server: ServerProcess, tmp_path: Path, detection: str) -> None:
     clip = question(CAPITAL)
@@ -91,7 +86,6 @@ def test_a_barge_in_cancels_the_reply_and_is_answered(server: ServerProcess, tmp
     assert text(result, "answer")
 
 
-@over
 def test_a_whole_agent_session_is_interrupted_and_truncates_to_what_it_played(
     server: ServerProcess, tmp_path: Path
 ) -> None:
@@ -114,7 +108,6 @@ def test_a_whole_agent_session_is_interrupted_and_truncates_to_what_it_played(
     assert text(result, "answer")
 
 
-@over
 def test_an_interrupted_reply_can_be_truncated_and_truncated_to_nothing(server: ServerProcess) -> None:
     result = run_client(FAMILY, "interrupted", {"base_url": server.base_url})
     assert_valid(result)

@@ -105,7 +105,6 @@ def test_turns_may_be_taken_by_the_application(server: ServerProcess, hear: Hear
     assert word_error_rate([text(result, "kept")], [hear(reply, 24_000)]) <= 0.1
 
 
-@pytest.mark.xfail(strict=True, reason="this client expects the code item_retrieve_invalid_item_id")
 def test_asking_for_an_item_that_is_not_there_ends_nothing(server: ServerProcess) -> None:
     result = run_client(FAMILY, "unknown_item", {"url": server.realtime_url})
     assert_sound(result)

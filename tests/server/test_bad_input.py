@@ -267,7 +267,11 @@ WRONG: dict[str, tuple[Mapping[str, object] | str | bytes, str, str | None]] = {
     "an unknown event": ({"type": "input_audio_buffer.rewind"}, "invalid_value", "type"),
     "an event without a type": ({"audio": "AAAA"}, "missing_required_parameter", "type"),
     "a type that is no text": ({"type": 7}, "invalid_type", "type"),
-    "an unknown item": ({"type": "conversation.item.retrieve", "item_id": "item_x"}, "item_not_found", "item_id"),
+    "an unknown item": (
+        {"type": "conversation.item.retrieve", "item_id": "item_x"},
+        "item_retrieve_invalid_item_id",
+        "item_id",
+    ),
     "half a character": (r'{"type":"conversation.item.retrieve","item_id":"\ud83d"}', "invalid_value", "item_id"),
     "an unknown item to delete": (
         {"type": "conversation.item.delete", "item_id": "item_x"},
@@ -384,7 +388,7 @@ async def test_a_second_cancel_and_one_of_a_finished_response_are_refused(server
         first = await long_reply(peer)
         await peer.send({"type": "response.cancel", "response_id": "resp_x"})
         error = await peer.refused()
-        assert (error["code"], error["param"]) == ("response_not_found", "response_id")
+        assert (error["code"], error["param"]) == ("response_cancel_not_active", "response_id")
         await peer.send({"type": "response.cancel"})
         await peer.send({"type": "response.cancel"})
         assert (await peer.refused())["code"] == "response_cancel_not_active"

@@ -119,7 +119,7 @@ def test_a_message_that_never_became_a_command_is_answered_and_counted() -> None
     [
         (InputCommit("e"), "input_audio_buffer_commit_empty", None),
         (ItemDelete("nobody", "e"), "item_not_found", "item_id"),
-        (ItemRetrieve("nobody", "e"), "item_not_found", "item_id"),
+        (ItemRetrieve("nobody", "e"), "item_retrieve_invalid_item_id", "item_id"),
         (ItemTruncate("nobody", 0, 0, "e"), "item_not_found", "item_id"),
         (ItemCreate("user", previous="nobody", command="e"), "item_not_found", "previous_item_id"),
         (ItemCreate("user", previous="", command="e"), "item_not_found", "previous_item_id"),
@@ -349,7 +349,7 @@ def test_an_id_is_taken_once() -> None:
     world = desk()
     world.post(ItemCreate("user", id="a", text="one"))
     failed = refusal(world, ItemCreate("user", id="a", text="two"))
-    assert (failed.code, failed.param) == ("item_exists", "item.id")
+    assert (failed.code, failed.param) == ("item_create_duplicate_item_id", "item.id")
 
 
 def test_an_item_may_bring_its_own_audio() -> None:
@@ -591,7 +591,7 @@ def test_a_cancel_must_name_what_is_in_progress() -> None:
     world = desk()
     spoken(world, done=False)
     failed = refusal(world, ResponseCancel("resp_other"))
-    assert (failed.code, failed.param) == ("response_not_found", "response_id")
+    assert (failed.code, failed.param) == ("response_cancel_not_active", "response_id")
     active = world.session.state.active
     assert active is not None
     effects = world.post(ResponseCancel(active.id))
