@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
@@ -51,14 +51,7 @@ class Latency:
         return ", ".join(f"{name} {value:.3f}" for name, value in stages.items() if value is not None)
 
     def plain(self) -> dict[str, float | None]:
-        return {
-            "turn_ended": self.turn_ended,
-            "words": self.words,
-            "first_token": self.first_token,
-            "first_clause": self.first_clause,
-            "audio_made": self.audio_made,
-            "first_audio": self.first_audio,
-        }
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)

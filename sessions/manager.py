@@ -40,7 +40,6 @@ from .core.effects import (
 from .core.events import (
     AudioArrived,
     CarrierAttached,
-    CarrierLost,
     Close,
     DuplexFrame,
     EngineAudio,
@@ -409,8 +408,3 @@ class _Runner:
         if self._journal is not None:
             self._journal.close(effect.reason)
         self._carrier.end(effect.reason)
-
-
-def lost(reason: str) -> tuple[Event, Event]:
-    """What a carrier posts when its peer is gone for good."""
-    return CarrierLost(reason), Close(reason)

@@ -34,7 +34,7 @@ from .notices import (
     SessionConfigured,
     SpeechStopped,
 )
-from .speaking import Speaking
+from .speaking import Cause, Speaking
 from .state import State, Utterance
 from .timeline import from_ms, to_ms
 from .turns import Ended
@@ -310,13 +310,13 @@ class Commands:
         if s.sounding or (s.active is not None and s.active.announced):
             self._stop("client_clear")
 
-    def _stop(self, cause: str) -> None:
+    def _stop(self, cause: Cause) -> None:
         s = self._s
         s.respond = False
         if s.policy.phase == "over":
             s.policy.reset()
             self._listening.drop("look")
-        self._speaking.cut("client_cancel" if cause == "client_cancel" else "client_clear")
+        self._speaking.cut(cause)
         if s.abilities.engine_turns:
             self._speaking.mute()
 

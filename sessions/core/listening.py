@@ -106,7 +106,7 @@ class Listening:
         elif policy.phase == "speech":
             self._look_ahead(event.end)
         if s.abilities.engine_turns:
-            self._guard(event.end)
+            self._guard()
 
     def _agent(self) -> Agent:
         s = self._s
@@ -119,18 +119,17 @@ class Listening:
             return "busy"
         return "silent"
 
-    def _guard(self, position: Ticks) -> None:
+    def _guard(self) -> None:
         """An engine that owns its turns is not held; but if it talks on over long speech it is cut and muted."""
         s = self._s
         turns = s.config.turns
-        if turns is None or not turns.interrupt_response or s.active is None or not s.policy.open:
+        if turns is None or not turns.interrupt_response or s.active is None or s.policy.phase != "speech":
             return
-        if s.policy.voiced_until - s.policy.start >= from_ms(turns.semantic_commit_ms) and s.policy.phase == "speech":
-            onset = max(s.policy.start, s.active.base)
-            if s.policy.voiced_until - onset >= from_ms(turns.semantic_commit_ms):
-                self._count(counters.INTERRUPTIONS)
-                self._speaking.cut("barge_in", s.policy.start)
-                self._speaking.mute()
+        overlap = s.policy.voiced_until - max(s.policy.start, s.active.base)
+        if overlap >= from_ms(turns.semantic_commit_ms):
+            self._count(counters.INTERRUPTIONS)
+            self._speaking.cut("barge_in", s.policy.start)
+            self._speaking.mute()
 
     def _look_ahead(self, position: Ticks) -> None:
         """While the user talks on, ask now and then what has been said so far (captions before the end)."""

@@ -10,9 +10,8 @@ import dataclasses
 import types
 import typing
 from collections.abc import Iterable
-from typing import Any, TypeVar
+from typing import Any
 
-T = TypeVar("T")
 Plain: typing.TypeAlias = "bool | int | float | str | list[Plain] | dict[str, Plain] | None"
 
 

@@ -244,7 +244,7 @@ class TurnPolicy:
     def _unvoiced(self, end: Ticks, loud: bool, level: float, config: TurnConfig) -> list[Decision]:
         """Still no speech in the sound that the agent is held for."""
         self.loudest = max(self.loudest, level)
-        if (loud and end - self.start < SOUND_MAX) or end - self.start < config.resume_ms * 48:
+        if (loud and end - self.start < SOUND_MAX) or end - self.start < from_ms(config.resume_ms):
             return []
         self.floor.accept(self.loudest)
         return self._resume()
@@ -259,9 +259,13 @@ class TurnPolicy:
             return self._look(end) if self._wants_look(config) and end - self.start >= LOOK_AFTER else []
         silence = end - self.voiced_until
         if agent == "silent":
-            return self._resume() if silence >= config.resume_ms * 48 else []
+            return self._resume() if silence >= from_ms(config.resume_ms) else []
         if not self._wants_look(config):
-            return self._resume() if not self.looking and silence >= config.resume_ms * 48 else self._undecided(silence)
+            return (
+                self._resume()
+                if not self.looking and silence >= from_ms(config.resume_ms)
+                else self._undecided(silence)
+            )
         return self._look(end) if silence >= from_ms(32) else []
 
     def _limit(self, config: TurnConfig) -> Ticks:
@@ -323,7 +327,7 @@ class TurnPolicy:
         if meaning == "command" or (meaning == "interruption" and (whole or self.suspected)):
             return self._interrupt()
         self.suspected = meaning == "interruption"
-        if end >= self.voiced_until and self.position - self.voiced_until >= config.resume_ms * 48:
+        if end >= self.voiced_until and self.position - self.voiced_until >= from_ms(config.resume_ms):
             return self._resume()
         return []
 
@@ -348,7 +352,7 @@ class TurnPolicy:
             return [Reopened()]
         silence = end - self.voiced_until
         if config.kind == "server_vad":
-            return self._end(end, "silence") if silence >= config.silence_ms * 48 else []
+            return self._end(end, "silence") if silence >= from_ms(config.silence_ms) else []
         if silence >= self._required_silence(config):
             return self._end(end, "end_of_turn" if self.end_probability is not None else "silence")
         due = self.assessed_at + ASSESS_EVERY if self.assessed_at else self.voiced_until + ASSESS_AFTER
