@@ -9,16 +9,14 @@ import logging
 import math
 import threading
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
-import web_demo
 from sessions.core.commands import NO_NOISE_REDUCTION, NO_NOISE_REDUCTION_REMEDY
 from sessions.core.config import SessionConfig
 from sessions.core.events import Close
@@ -37,12 +35,10 @@ from .dialects.realtime import RealtimeDialect
 from .keys import KeyRing
 from .metrics import LoopLag, prometheus, resident_bytes
 from .models_loading import Models, load
+from .pages import Pages
 from .settings import Settings, SettingsError
 
 log = logging.getLogger(__name__)
-
-INDEX = Path(web_demo.__file__).parent / "index.html"
-
 
 STOP_LOADING_WITHIN = 3.0
 """Seconds that models have to finish loading when the server ends: to be closed they must be there."""
@@ -71,9 +67,11 @@ class Talkover:
         )
         self._ending = False
         self._carriers: set[WebSocketCarrier] = set()
+        pages = Pages()
         self.asgi = Starlette(
             routes=[
-                Route("/", self._index),
+                Route("/", pages.index),
+                Route("/web/{path:path}", pages.file),
                 Route("/healthz", self._healthz),
                 Route("/metrics", self._metrics),
                 Route("/v1/realtime/client_secrets", self._client_secrets, methods=["POST"]),
@@ -176,10 +174,7 @@ class Talkover:
             return await loading
         return None
 
-    # --- pages -----------------------------------------------------------------------------------------------------
-
-    async def _index(self, request: Request) -> Response:
-        return FileResponse(INDEX)
+    # --- how it does -----------------------------------------------------------------------------------------------
 
     async def _healthz(self, request: Request) -> Response:
         """Whether it is ready, for everybody; how it does, for those who may know."""
