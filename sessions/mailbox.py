@@ -6,6 +6,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from .core.events import AudioArrived, Event
+from .ports import CarrierPort
 
 
 @dataclass(slots=True)
@@ -15,6 +16,8 @@ class Mail:
     event: Event
     pcm: bytes | None = None
     rate: int = 0
+    carrier: CarrierPort | None = None
+    """Of a `CarrierAttached` for a session that lives already: the carrier that joins it."""
 
 
 class Mailbox:

@@ -6,9 +6,10 @@ import asyncio
 import logging
 import secrets
 import threading
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from .core import counters
 from .core.config import SessionConfig
@@ -40,6 +41,7 @@ from .core.effects import (
 from .core.events import (
     AudioArrived,
     CarrierAttached,
+    CarrierLost,
     Close,
     DuplexFrame,
     EngineAudio,
@@ -53,7 +55,7 @@ from .core.timeline import TICK_RATE, Ticks
 from .counters import Counters
 from .journal import Journal, Recorder
 from .mailbox import Mail, Mailbox
-from .ports import Busy, CarrierPort, EnginePort, OutputFrame, PerceptionPort
+from .ports import Busy, CarrierPort, EnginePort, NotResumable, OutputFrame, PerceptionPort
 from .tracks import OutputTrack, silence, ticks_of
 
 log = logging.getLogger(__name__)
@@ -67,26 +69,50 @@ BATCH = 64
 
 
 class SessionHandle:
-    """What a carrier holds of its session: a place to put events and audio."""
+    """What a carrier holds of its session: a place to put events and audio, until another carrier takes its place.
 
-    def __init__(self, runner: _Runner) -> None:
+    What comes through the handle of a carrier that was replaced is dropped and counted.
+    """
+
+    def __init__(self, runner: _Runner, attachment: int, token: str, parted: asyncio.Event) -> None:
         self._runner = runner
+        self._parted = parted
+        self.attachment: Final = attachment
+        """1 for the carrier that the session began with, one more for each that joined it later."""
+        self.resume_token: Final = token
+        """With this another carrier may join the session; good for one time."""
 
     @property
     def session(self) -> str:
         return self._runner.session
 
-    def post(self, event: Event) -> None:
-        """Add an event; never dropped. On the event loop only."""
-        self._runner.put(Mail(event))
+    @property
+    def current(self) -> bool:
+        """Whether no other carrier has taken the place of this one's."""
+        return self._runner.attachment == self.attachment
 
-    def audio(self, pcm: bytes, rate: int) -> None:
-        """Add user audio: mono 16-bit PCM at `rate` Hz (dividing 48 kHz), any length. On the event loop only."""
-        self._runner.audio(pcm, rate)
+    def post(self, event: Event) -> None:
+        """Add an event; never dropped while the handle is current. On the event loop only."""
+        if self._may():
+            self._runner.put(Mail(event))
+
+    def audio(self, pcm: bytes, rate: int, concealed: bool = False) -> None:
+        """Add user audio: mono 16-bit PCM at `rate` Hz (dividing 48 kHz), any length. On the event loop only.
+
+        `concealed`: nothing real arrived, the carrier filled a gap.
+        """
+        if self._may():
+            self._runner.audio(pcm, rate, concealed)
 
     def item(self, create: ItemCreate, pcm: bytes, rate: int) -> None:
         """Add an item whose content is audio. It lies on the input track like live audio, but opens no turn."""
-        self._runner.item(create, pcm, rate)
+        if self._may():
+            self._runner.item(create, pcm, rate)
+
+    def _may(self) -> bool:
+        if not self.current:
+            self._runner.counters.add(counters.OLD_CARRIER)
+        return self.current
 
     @property
     def input_end(self) -> Ticks:
@@ -96,6 +122,10 @@ class SessionHandle:
     async def room(self) -> None:
         """Wait while more mail waits than a well-behaved client could have sent."""
         await self._runner.room()
+
+    async def parted(self) -> None:
+        """Wait until the session wants nothing more of this carrier: it ended, was detached, or has another one."""
+        await self._parted.wait()
 
     async def closed(self) -> None:
         """Wait until the session has ended and everything of it is freed."""
@@ -143,7 +173,21 @@ class SessionManager:
         runner.begin()
         self._runners[session] = runner
         self.counters.add("sessions_opened")
-        return SessionHandle(runner)
+        return runner.handle()
+
+    def attach(self, session: str, token: str, carrier: CarrierPort) -> SessionHandle:
+        """Join `carrier` to a living session; the one before, if it still has one, is told `end("replaced")`.
+
+        `token`: the `resume_token` of the session's newest handle; the new handle has another. Raises NotResumable.
+        """
+        runner = self._runners.get(session)
+        if runner is None:
+            raise NotResumable("unknown_session", f"there is no session {session!r} any more; begin a new one")
+        if not secrets.compare_digest(runner.token.encode(), token.encode("utf-8", "surrogatepass")):
+            raise NotResumable("invalid_token", "the resume token is not the newest one of this session")
+        runner.join(carrier)
+        self.counters.add("sessions_resumed")
+        return runner.handle()
 
     def forget(self, session: str) -> None:
         if self._runners.pop(session, None) is not None:
@@ -160,6 +204,11 @@ class SessionManager:
             await asyncio.to_thread(self.recorder.close)
 
 
+def _attached(carrier: CarrierPort) -> CarrierAttached:
+    can = carrier.capabilities
+    return CarrierAttached(can.acknowledged, can.paced, can.delay)
+
+
 class _Runner:
     """One session: mailbox, task, timers, output tracks, and the hands of its core."""
 
@@ -167,9 +216,11 @@ class _Runner:
         self._manager = manager
         self._engine = manager.engine
         self._perception = manager.perception
-        self._counters = manager.counters
+        self.counters = manager.counters
         self._carrier = carrier
         self.session = session
+        self.attachment = 1
+        self.token = secrets.token_urlsafe(24)
         can, hears = manager.engine.capabilities, manager.perception.capabilities
         self._core = Session(
             session,
@@ -191,6 +242,7 @@ class _Runner:
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
         self._room.set()
+        self._partings: deque[asyncio.Event] = deque()
         self.done = asyncio.Event()
         self._tracks: dict[str, OutputTrack] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -218,13 +270,13 @@ class _Runner:
             AdmitFrame: self._admit,
             DropAudio: self._drop,
             ReleaseTrack: self._release,
-            HoldCarrier: lambda e: carrier.hold(),
-            ResumeCarrier: lambda e: carrier.resume(),
-            FlushCarrier: lambda e: carrier.flush(e.fence),
-            Notify: lambda e: carrier.notify(e.notice),
+            HoldCarrier: lambda e: self._carrier.hold(),
+            ResumeCarrier: lambda e: self._carrier.resume(),
+            FlushCarrier: lambda e: self._carrier.flush(e.fence),
+            Notify: lambda e: self._carrier.notify(e.notice),
             SetTimer: self._set_timer,
             ClearTimer: self._clear_timer,
-            Count: lambda e: self._counters.add(e.name, e.by),
+            Count: lambda e: self.counters.add(e.name, e.by),
             EndSession: self._end,
         }
 
@@ -233,13 +285,25 @@ class _Runner:
     def begin(self) -> None:
         """Attach the carrier at once, so that a refusal (`Busy`) reaches the caller and nothing stays behind."""
         try:
-            self._handle(Mail(CarrierAttached(self._carrier.capabilities.acknowledged)))
+            self._handle(Mail(_attached(self._carrier)))
         except Busy:
             self._close_ports()
             if self._journal is not None:
                 self._journal.discard()
             raise
         self._task = self._loop.create_task(self._run(), name=self.session)
+
+    def join(self, carrier: CarrierPort) -> None:
+        """Another carrier; from here on nothing is taken from the one before."""
+        self.attachment += 1
+        self.token = secrets.token_urlsafe(24)
+        self.put(Mail(_attached(carrier), carrier=carrier))
+
+    def handle(self) -> SessionHandle:
+        """For the carrier that was given last, once."""
+        parted = asyncio.Event()
+        self._partings.append(parted)
+        return SessionHandle(self, self.attachment, self.token, parted)
 
     def emit(self, event: Event, pcm: bytes | None = None) -> None:
         """`Emit` of the ports: from any thread."""
@@ -256,16 +320,16 @@ class _Runner:
     def put(self, mail: Mail) -> None:
         lost = self.mailbox.put(mail)
         if lost:
-            self._counters.add("input_overflow", lost)
+            self.counters.add("input_overflow", lost)
         if len(self.mailbox) > MAIL_WAITING:
             self._room.clear()
         self._wake.set()
 
-    def audio(self, pcm: bytes, rate: int) -> None:
+    def audio(self, pcm: bytes, rate: int, concealed: bool = False) -> None:
         start = self.input_end
         self.input_end += ticks_of(pcm, rate)
         if self.input_end > start:
-            self.put(Mail(AudioArrived(start, self.input_end), pcm, rate))
+            self.put(Mail(AudioArrived(start, self.input_end, concealed), pcm, rate))
 
     def item(self, create: ItemCreate, pcm: bytes, rate: int) -> None:
         start = self.input_end
@@ -283,7 +347,7 @@ class _Runner:
                 await self._wake.wait()
                 self._wake.clear()
                 handled = 0
-                while (mail := self.mailbox.take()) is not None and not self._core.state.closed:
+                while not self._core.state.closed and (mail := self.mailbox.take()) is not None:
                     self._handle(mail)
                     handled += 1
                     if handled % BATCH == 0:
@@ -292,11 +356,16 @@ class _Runner:
         except Exception:
             # A fault of ours in one session must not take the others along, nor leave anything of it behind.
             log.exception("session %s failed", self.session)
-            self._counters.add(counters.SESSION_FAULT)
+            self.counters.add(counters.SESSION_FAULT)
             self._close_ports()
             self._end(EndSession("internal_error"))
         finally:
             self._manager.forget(self.session)
+            while (mail := self.mailbox.take()) is not None:
+                if mail.carrier is not None:
+                    mail.carrier.end("session_over")
+            for parted in self._partings:
+                parted.set()
             self.done.set()
 
     def _now(self) -> Ticks:
@@ -316,11 +385,22 @@ class _Runner:
             self._pcm_rate = mail.rate if mail.pcm is not None else 24_000
             self._perception.feed(self.session, event.start, self._pcm, self._pcm_rate)
         effects = self._core.handle(event, now)
+        if mail.carrier is not None:
+            self._replace(mail.carrier)
+        elif type(event) is CarrierLost:
+            self._partings[0].set()
         if self._journal is not None:
             self._journal.effects(effects)
         hands = self._hands
         for effect in effects:
             hands[type(effect)](effect)
+
+    def _replace(self, carrier: CarrierPort) -> None:
+        """The core has taken another carrier: what the one before still had to say belongs to a dead epoch."""
+        self._carrier.flush(self._core.fence)
+        self._carrier.end("replaced")
+        self._carrier = carrier
+        self._partings.popleft().set()
 
     def _feed_item(self, start: Ticks, pcm: bytes, rate: int) -> None:
         """Audio of an item is only listened to on request: no speech is reported in it."""
@@ -374,7 +454,7 @@ class _Runner:
         )
 
     def _drop(self, effect: DropAudio) -> None:
-        self._counters.add(f"dropped_ticks_{effect.why}", effect.end - effect.start)
+        self.counters.add(f"dropped_ticks_{effect.why}", effect.end - effect.start)
         track = self._tracks.get(effect.source)
         if track is not None and effect.source == "duplex" and self._core.state.active is None:
             track.drop_before(effect.end)

@@ -31,6 +31,15 @@ class Busy(Exception):
         self.retry_after = retry_after
 
 
+class NotResumable(Exception):
+    """No carrier can be joined to that session. `code` says why: "unknown_session" (never there, or over) or
+    "invalid_token"."""
+
+    def __init__(self, code: Literal["unknown_session", "invalid_token"], message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
 # --- perception ---------------------------------------------------------------------------------------------------
 
 
@@ -126,10 +135,17 @@ class EnginePort(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CarrierCapabilities:
-    """`acknowledged`: playback is reported by the peer. `own_buffer`: the peer must be told to flush."""
+    """What the ledger must know of the way to the ear.
+
+    `acknowledged`: playback is reported by the peer. `own_buffer`: the peer must be told to flush. `paced`: the carrier
+    itself releases each frame when its time has come, so a hold stops all that was not released; where it is not,
+    frames go out as they are admitted and a hold cannot call them back. `delay`: ticks from release to sound.
+    """
 
     acknowledged: bool
     own_buffer: bool
+    paced: bool = False
+    delay: Ticks = 0
 
 
 @dataclass(frozen=True, slots=True)

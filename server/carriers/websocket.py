@@ -20,7 +20,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from server.dialects.base import Dialect, InputAudio, ItemAudio
 from sessions.core import counters
-from sessions.core.events import CarrierBlocked, CarrierLost, CarrierReady, Close, CommandRejected, Event, ItemCreate
+from sessions.core.events import CarrierBlocked, CarrierLost, CarrierReady, CommandRejected, Event, ItemCreate
 from sessions.core.fence import OUT_OF_BAND, Fence
 from sessions.core.notices import (
     CommandFailed,
@@ -83,7 +83,7 @@ class SessionHandle(Protocol):
 
     async def room(self) -> None: ...
 
-    async def closed(self) -> None: ...
+    async def parted(self) -> None: ...
 
 
 class Counts(Protocol):
@@ -158,7 +158,7 @@ class WebSocketCarrier:
             await asyncio.gather(writer, return_exceptions=True)
             if self._deadline is not None:
                 self._deadline.cancel()
-        await handle.closed()
+        await handle.parted()
         return self._ending or reason
 
     async def _read(self, handle: SessionHandle) -> str:
@@ -229,7 +229,6 @@ class WebSocketCarrier:
         self._forget_queue()
         if self._ending is None:
             self._post(CarrierLost(reason))
-            self._post(Close(reason))
 
     # --- queue and gate ----------------------------------------------------------------------------------------------
 

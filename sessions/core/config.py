@@ -73,3 +73,7 @@ class SessionConfig:
     """Size of one admitted output frame."""
     credit: Ticks = from_ms(5000)
     """How far generation may run ahead of admission."""
+    grace: Ticks = 0
+    """How long the session waits for another carrier when it has lost its own; 0: it ends with its carrier."""
+    acknowledge_playback: bool = False
+    """Whether each playback report is answered with what the ledger made of it."""

@@ -26,6 +26,8 @@ RETRACTED = "retracted"
 EMPTY_TURNS = "empty_turns"
 """Turns in which no words were found; they are not answered."""
 UNANSWERED_TOOLS = "unanswered_tools"
+OLD_CARRIER = "old_carrier"
+"""What came through a carrier whose place another one had taken, dropped."""
 AFTER_CLOSE = "event_after_close"
 
 ENGINE_FAULT = "engine_fault"

@@ -28,14 +28,23 @@ class AudioArrived:
 
 @dataclass(frozen=True, slots=True)
 class CarrierAttached:
-    """A carrier took the session's media. `acknowledged`: it will report playback, so the model is only a fallback."""
+    """A carrier took the session's media, in the place of the one before if there still is one.
+
+    `acknowledged`: it will report playback, so the model is only a fallback. `paced`: it releases each frame when its
+    time has come, so that a hold delays all that was not released. `delay`: from there to the ear, as the model has it.
+    """
 
     acknowledged: bool = False
+    paced: bool = False
+    delay: Ticks = 0
 
 
 @dataclass(frozen=True, slots=True)
 class CarrierLost:
-    """The carrier is gone; what it had not reported as played is unknown. A detach starts a new epoch."""
+    """The carrier is gone; what it had not reported as played is unknown. A detach starts a new epoch.
+
+    The session waits for another one as long as `SessionConfig.grace` says, and ends for `reason` where that is 0.
+    """
 
     reason: str = ""
 

@@ -115,7 +115,7 @@ class Listening:
             return "silent"
         if s.respond or (s.active is not None and s.active.announced):
             return "busy"
-        if s.ledger.clock > s.now or (s.acknowledged and s.ledger.sounding(s.now)):
+        if s.ledger.silent_from > s.now or (s.acknowledged and s.ledger.sounding(s.now)):
             return "busy"
         return "silent"
 

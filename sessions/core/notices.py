@@ -10,6 +10,8 @@ from .timeline import Ticks
 
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
 ResponseStatus = Literal["in_progress", "completed", "cancelled", "incomplete", "failed"]
+HeardBy = Literal["report", "model"]
+"""What a playback position rests on: the peer's own reports, or the server's model of its playout."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,8 @@ class ResponseView:
     output_tokens: int = 0
     aside: bool = False
     """Outside the conversation."""
+    heard_by: HeardBy | None = None
+    """Of one that was cut: what its heard position rests on."""
 
 
 # --- session and input --------------------------------------------------------------------------------------------
@@ -212,9 +216,10 @@ class PlaybackStarted:
 
 @dataclass(frozen=True, slots=True)
 class PlaybackStopped:
-    """`response` has been played to its end."""
+    """`response` has been played to its end, or nothing was heard of its playback for too long."""
 
     response: str
+    heard_by: HeardBy = "model"
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +229,18 @@ class PlaybackCleared:
     response: str
     heard: Ticks
     text: str
+    heard_by: HeardBy = "model"
+
+
+@dataclass(frozen=True, slots=True)
+class PlaybackAcknowledged:
+    """The answer to a playback report: content positions of `response`. `accepted`: the report could be true."""
+
+    response: str
+    generated: Ticks
+    sent: Ticks
+    heard: Ticks
+    accepted: bool
 
 
 # --- what only our own tools ask for ------------------------------------------------------------------------------
@@ -307,6 +324,7 @@ Notice: TypeAlias = (
     | PlaybackStarted
     | PlaybackStopped
     | PlaybackCleared
+    | PlaybackAcknowledged
     | Held
     | Resumed
     | EpochBegan

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from .notices import HeardBy
 from .timeline import Ticks
 
 
@@ -24,12 +25,15 @@ class Segment:
 class Track:
     """One response's audio.
 
+    `delay`: from a sample's placement to the ear. `held_at`: since when a carrier that paces releases nothing.
     generated >= admitted >= heard. After `settle` or `freeze` every generated tick is in exactly one of `played`,
     `cleared`, `stale`, `unknown`.
     """
 
     response: str
     acknowledged: bool
+    delay: Ticks = 0
+    held_at: Ticks | None = None
     generated: Ticks = 0
     admitted: Ticks = 0
     segments: list[Segment] = field(default_factory=list)
@@ -57,8 +61,30 @@ class Track:
         self.reported_at = now
         return True
 
-    def modelled(self, now: Ticks) -> Ticks:
-        """Content played at `now` if the peer plays each frame when it is placed."""
+    def hold(self, now: Ticks) -> None:
+        """The carrier releases nothing from `now` on."""
+        if self.held_at is None and not self.closed:
+            self.held_at = now
+
+    def resume(self, now: Ticks) -> None:
+        """The carrier goes on: what it had not released at the hold lies so much later."""
+        held_at, self.held_at = self.held_at, None
+        if held_at is None:
+            return
+        moved: list[Segment] = []
+        for segment in self.segments:
+            released = min(max(held_at - segment.placed_at, 0), segment.length)
+            if released:
+                moved.append(Segment(segment.start, released, segment.placed_at))
+            if released < segment.length:
+                placed_at = segment.placed_at + released + now - held_at
+                moved.append(Segment(segment.start + released, segment.length - released, placed_at))
+        self.segments = moved
+
+    def released(self, now: Ticks) -> Ticks:
+        """Content whose time had come at `now`."""
+        if self.held_at is not None:
+            now = min(now, self.held_at)
         position = 0
         for segment in reversed(self.segments):
             if segment.placed_at < now:
@@ -69,14 +95,20 @@ class Track:
     def heard(self, now: Ticks) -> Ticks:
         """Playback position at `now`: the latest report carried on to now, else the model.
 
-        A report is never carried beyond the model: what was placed behind a pause cannot be heard before it. On a
-        carrier that acknowledges, nothing counts as heard before the first report.
+        The model: each sample is heard `delay` after its placement. A report is never carried beyond what has been
+        released: what was placed behind a pause cannot be heard before it. On a carrier that acknowledges, nothing
+        counts as heard before the first report.
         """
         if self.closed:
             return self.played
         if self.reported_at is not None:
-            return max(self.reported, min(self.reported + now - self.reported_at, self.modelled(now)))
-        return 0 if self.acknowledged else self.modelled(now)
+            return max(self.reported, min(self.reported + now - self.reported_at, self.released(now)))
+        return 0 if self.acknowledged else self.released(now - self.delay)
+
+    @property
+    def heard_by(self) -> HeardBy:
+        """What `heard` rests on."""
+        return "model" if self.reported_at is None and not self.acknowledged else "report"
 
     def freeze(self, now: Ticks, lost: bool = False) -> Ticks:
         """Cut at `now`: what was heard stays played, the rest of what was sent is cleared (`lost`: unknown)."""
@@ -117,6 +149,12 @@ class Ledger:
     tracks: dict[str, Track] = field(default_factory=dict)
     clock: Ticks = 0
     """Where the last admitted sample ends on the session timeline."""
+    paced: bool = False
+    """Whether the carrier releases samples when their time has come (see `CarrierAttached`)."""
+    delay: Ticks = 0
+    """From a sample's placement to the ear."""
+    held_at: Ticks | None = None
+    """Since when a carrier that paces releases nothing."""
     folded: int = 0
     generated: Ticks = 0
     played: Ticks = 0
@@ -125,7 +163,7 @@ class Ledger:
     unknown: Ticks = 0
 
     def open(self, response: str, acknowledged: bool) -> Track:
-        track = Track(response, acknowledged)
+        track = Track(response, acknowledged, self.delay)
         self.tracks[response] = track
         return track
 
@@ -136,9 +174,31 @@ class Ledger:
         self.clock = placed_at + length
         return placed_at
 
+    def hold(self, now: Ticks) -> None:
+        """The carrier was told to hold. One that does not pace has sent everything: nothing changes."""
+        if self.paced:
+            self.held_at = now
+            for track in self.tracks.values():
+                track.hold(now)
+
+    def resume(self, now: Ticks) -> None:
+        """The carrier was told to go on."""
+        if self.held_at is None:
+            return
+        self.clock += now - self.held_at if self.clock > self.held_at else 0
+        self.held_at = None
+        for track in self.tracks.values():
+            track.resume(now)
+
     def cut(self, now: Ticks) -> None:
-        """After a flush nothing is ahead of playback any more."""
+        """After a flush nothing is ahead of playback any more, and no hold holds anything."""
         self.clock = min(self.clock, now)
+        self.held_at = None
+
+    @property
+    def silent_from(self) -> Ticks:
+        """When the last admitted sample will have been heard, as the model has it."""
+        return self.clock + self.delay
 
     def sounding(self, now: Ticks) -> list[Track]:
         """Tracks with sent audio that has not been played to its end."""

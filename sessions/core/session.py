@@ -9,7 +9,17 @@ from . import counters
 from .asides import Asides
 from .commands import Commands
 from .config import SessionConfig
-from .effects import CloseEngine, Count, Effect, EndSession, OpenEngine, OpenPerception
+from .effects import (
+    ClearTimer,
+    CloseEngine,
+    Count,
+    Effect,
+    EndSession,
+    FlushCarrier,
+    OpenEngine,
+    OpenPerception,
+    SetTimer,
+)
 from .errors import CommandError
 from .events import (
     ENGINE_EVENTS,
@@ -113,6 +123,7 @@ class Session:
             "stall": self._listening.stall,
             "transcript": self._listening.words_timed_out,
             "idle": self._listening.idle,
+            "grace": self._left_alone,
         }
 
     @property
@@ -170,9 +181,18 @@ class Session:
 
     def _attached(self, event: CarrierAttached) -> None:
         s = self._state
+        if s.attached:
+            self._part()
         s.attached = True
         s.blocked = False
         s.acknowledged = event.acknowledged
+        s.ledger.paced = event.paced
+        s.ledger.delay = event.delay
+        if s.alone_until is not None:
+            s.alone_until = None
+            self._out.append(ClearTimer("grace"))
+        if s.opened:
+            self._out.append(FlushCarrier(s.fence))  # a new gate must know what may pass it
         self._asides.pump()
         if not s.opened:
             s.opened = True
@@ -184,10 +204,25 @@ class Session:
         s = self._state
         if not s.attached:
             return
+        self._part()
         s.attached = False
+        if s.config.grace:
+            s.alone_until = s.now + s.config.grace
+            self._out.append(SetTimer("grace", s.alone_until))
+        else:
+            self._end(event.reason or "detached", lost=True)
+
+    def _part(self) -> None:
+        """The carrier is out of reach: what it had is unknown, and what was being said to it is over."""
         self._asides.close()
         self._speaking.cut("detached", lost=True)
         self._listening.forget()
+
+    def _left_alone(self) -> None:
+        """Timer "grace": no other carrier came in time."""
+        s = self._state
+        if s.alone_until is not None and s.now >= s.alone_until:
+            self._end("detached", lost=True)
 
     def _carrier_blocked(self, event: CarrierBlocked) -> None:
         self._state.blocked = True

@@ -40,11 +40,13 @@ from .fence import Fence
 from .notices import (
     CommandFailed,
     EpochBegan,
+    HeardBy,
     ItemStatus,
     Notice,
     OutputClosed,
     OutputOpened,
     OutputText,
+    PlaybackAcknowledged,
     PlaybackCleared,
     PlaybackStarted,
     PlaybackStopped,
@@ -426,7 +428,7 @@ class Speaking:
             track.settle(s.now)
             s.ledger.fold(response.id)
         else:
-            self._out.append(SetTimer("played", max(s.ledger.clock, s.now)))
+            self._out.append(SetTimer("played", max(s.ledger.silent_from, s.now)))
 
     def _caption_rest(self, response: Response, item: Item) -> None:
         """Words that the engine placed at or behind the last sample."""
@@ -446,18 +448,24 @@ class Speaking:
             if s.active is not None and s.active.id == sounding.response:
                 continue
             ended = track.heard(s.now) >= track.admitted
-            if not ended and not (track.acknowledged and s.now >= s.ledger.clock + PLAYED_GRACE):
-                due = s.ledger.clock + PLAYED_GRACE if track.acknowledged else max(s.ledger.clock, s.now + 1)
+            ends = s.ledger.silent_from
+            if not ended and not (track.acknowledged and s.now >= ends + PLAYED_GRACE):
+                due = ends + PLAYED_GRACE if track.acknowledged else max(ends, s.now + 1)
                 self._out.append(SetTimer("played", due))
                 continue
             track.settle(s.now)
             s.sounding.remove(sounding)
             s.ledger.fold(sounding.response)
-            self._notify(PlaybackStopped(sounding.response))
+            self._notify(PlaybackStopped(sounding.response, track.heard_by))
 
     def report(self, event: PlaybackReported) -> None:
-        track = self._s.ledger.tracks.get(event.response)
-        if track is None or not track.report(event.position, self._s.now):
+        s = self._s
+        track = s.ledger.tracks.get(event.response)
+        accepted = track is not None and track.report(event.position, s.now)
+        if track is not None and s.config.acknowledge_playback:
+            heard = track.heard(s.now)
+            self._notify(PlaybackAcknowledged(track.response, track.generated, track.admitted, heard, accepted))
+        if track is None or not accepted:
             self._count(counters.BAD_REPORT)
             return
         if track.reported == track.admitted and self._s.sounding:
@@ -468,11 +476,13 @@ class Speaking:
     def hold(self) -> None:
         if not self._s.held:
             self._s.held = True
+            self._s.ledger.hold(self._s.now)
             self._out.append(HoldCarrier())
 
     def release(self) -> None:
         if self._s.held:
             self._s.held = False
+            self._s.ledger.resume(self._s.now)
             self._out.append(ResumeCarrier())
             self.pump()
 
@@ -506,7 +516,8 @@ class Speaking:
             if item is not None and (unfinished or heard < track.admitted):
                 item.cut(heard)
                 item.status = "incomplete"
-            cleared.append(PlaybackCleared(sounding.response, heard, item.text if item is not None else ""))
+            text = item.text if item is not None else ""
+            cleared.append(PlaybackCleared(sounding.response, heard, text, track.heard_by))
         self._out.append(AdvanceEpoch(fence))
         self._out.append(FlushCarrier(fence))
         if response is not None and response.started and not response.done:
@@ -532,8 +543,9 @@ class Speaking:
         track = s.ledger.tracks[response.id]
         if not track.closed:
             track.freeze(s.now)
+        heard_by = track.heard_by if track.admitted else None
         self._discard(response.source, response.base, track)
-        self._notify(ResponseClosed(self._view(response, "cancelled", cause)))
+        self._notify(ResponseClosed(self._view(response, "cancelled", cause, heard_by=heard_by)))
 
     def _discard(self, source: str, base: Ticks, track: Track) -> None:
         if track.generated > track.admitted:
@@ -542,7 +554,14 @@ class Speaking:
             self._out.append(ReleaseTrack(source))
         self._s.ledger.fold(track.response)
 
-    def _view(self, response: Response, status: ResponseStatus, detail: str = "", message: str = "") -> ResponseView:
+    def _view(
+        self,
+        response: Response,
+        status: ResponseStatus,
+        detail: str = "",
+        message: str = "",
+        heard_by: HeardBy | None = None,
+    ) -> ResponseView:
         items = [self._s.conversation.find(item_id) for item_id in response.outputs]
         return ResponseView(
             response.id,
@@ -555,6 +574,7 @@ class Speaking:
             response.max_output_tokens,
             response.input_tokens,
             response.output_tokens,
+            heard_by=heard_by,
         )
 
     # --- engines that own their turns ------------------------------------------------------------------------------

@@ -144,6 +144,8 @@ class State:
     pump_due: Ticks | None = None
     stall_due: Ticks | None = None
     idle_due: Ticks | None = None
+    alone_until: Ticks | None = None
+    """When a session without a carrier ends."""
     replied: bool = False
     """A response has ended and nobody has said anything since."""
 

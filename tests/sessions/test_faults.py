@@ -39,7 +39,7 @@ def world(config: SessionConfig | None = None) -> World:
 
 @pytest.mark.parametrize("stop", [ResponseCancel(), OutputClear(), CarrierLost("gone")], ids=lambda e: type(e).__name__)
 def test_an_agent_that_must_not_be_interrupted_by_speech_is_still_flushed_by_command_and_detach(stop: Event) -> None:
-    room = world(SessionConfig(turns=TurnConfig(interrupt_response=False)))
+    room = world(SessionConfig(turns=TurnConfig(interrupt_response=False), grace=from_ms(20_000)))
     room.engine.length = from_ms(20_000)
     room.converse(600)
     room.talk(500)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,15 +9,16 @@ import pytest
 from sessions.core.config import SessionConfig
 from sessions.core.events import CarrierLost, Close, ResponseCreate
 from sessions.core.notices import InputTranscriptDone, PlaybackCleared, ResponseClosed, SpeechStarted
-from sessions.core.timeline import to_seconds
+from sessions.core.timeline import from_ms, to_seconds
 from sessions.journal import Recorder
 from sessions.manager import SessionHandle, SessionManager
-from sessions.ports import Busy
+from sessions.ports import Busy, NotResumable
 from sessions.replay.rerun import rerun
 from sessions.virtual_clock import run
 from tests.sessions.fakes import CountingEngine, LoudnessPerception, NotebookCarrier
 
 CONFIG = SessionConfig(transcribe_input=True)
+PATIENT = replace(CONFIG, grace=from_ms(3000))
 LOUD = b"\x00\x20" * 480
 QUIET = bytes(960)
 
@@ -95,7 +97,6 @@ def test_after_close_no_task_no_timer_and_no_session_is_left() -> None:
         await asyncio.sleep(1.0)
         for handle in handles:
             handle.post(CarrierLost("gone"))
-            handle.post(Close("gone"))
             await handle.closed()
         await asyncio.sleep(0)
         assert len(manager) == 0
@@ -160,3 +161,97 @@ def test_a_changed_journal_is_told_apart_at_its_first_difference(tmp_path: Path)
     assert result.difference is not None
     assert result.difference.recorded != result.difference.rerun
     assert "SpeechStarted" in str(result.difference)
+
+
+# --- another carrier -----------------------------------------------------------------------------------------------
+
+
+def test_a_carrier_that_joins_goes_on_with_the_conversation_and_the_one_before_is_told_so(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        engine = CountingEngine(seconds=5.0)
+        manager = SessionManager(engine, LoudnessPerception(), recorder=Recorder(tmp_path))
+        first, second = NotebookCarrier(), NotebookCarrier()
+        handle = manager.open(first, PATIENT)
+        await microphone(handle, (0.5, False), (1.0, True), (1.5, False))
+        assert first.frames
+        again = manager.attach(handle.session, handle.resume_token, second)
+        await handle.parted()
+        assert (first.calls[-1], first.ended) == ("flush 1", "replaced")
+        assert (again.attachment, again.session) == (2, handle.session)
+        assert again.resume_token != handle.resume_token
+        sent = len(first.frames)
+        await microphone(again, (0.5, False), (1.0, True), (1.5, False))
+        assert len(first.frames) == sent
+        assert {frame.fence.epoch for _, frame in second.frames} == {1}
+        texts = [entry.text for entry in engine.started[-1].context]
+        assert texts[0] == texts[-1] == "what is the time"
+        assert texts[1].startswith("w0")
+        await manager.close()
+
+    run(scenario())
+    (folder,) = tmp_path.iterdir()
+    assert rerun(folder).identical
+
+
+def test_a_session_that_lost_its_carrier_waits_and_then_frees_everything() -> None:
+    async def scenario() -> None:
+        engine = CountingEngine()
+        manager = SessionManager(engine, LoudnessPerception())
+        handle = manager.open(NotebookCarrier(), PATIENT)
+        handle.post(CarrierLost("gone"))
+        await handle.parted()
+        assert len(manager) == 1
+        await handle.closed()
+        assert len(manager) == 0
+        assert engine.closed == engine.opened
+
+    run(scenario())
+
+
+def test_what_comes_through_a_replaced_carrier_is_dropped_and_counted() -> None:
+    async def scenario() -> None:
+        perception = LoudnessPerception()
+        manager = SessionManager(CountingEngine(), perception)
+        handle = manager.open(NotebookCarrier(), PATIENT)
+        again = manager.attach(handle.session, handle.resume_token, NotebookCarrier())
+        handle.audio(LOUD, 24_000)
+        handle.post(CarrierLost("connection_lost"))
+        handle.post(Close())
+        await asyncio.sleep(5)
+        assert (handle.current, again.current) == (False, True)
+        assert perception.fed[handle.session] == []
+        assert manager.counters["old_carrier"] == 3
+        assert len(manager) == 1
+        await manager.close()
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("wrong", ["session", "token", "used token", "not ASCII"])
+def test_a_carrier_without_the_newest_token_joins_nothing(wrong: str) -> None:
+    async def scenario() -> None:
+        manager = SessionManager(CountingEngine(), LoudnessPerception())
+        carrier = NotebookCarrier()
+        handle = manager.open(carrier, PATIENT)
+        manager.attach(handle.session, handle.resume_token, carrier)
+        session = "sess_nobody" if wrong == "session" else handle.session
+        token = {"token": "x", "not ASCII": "\ud800é"}.get(wrong, handle.resume_token)
+        with pytest.raises(NotResumable) as refused:
+            manager.attach(session, token, NotebookCarrier())
+        assert refused.value.code == ("unknown_session" if wrong == "session" else "invalid_token")
+        await manager.close()
+
+    run(scenario())
+
+
+def test_a_carrier_that_comes_as_the_session_ends_is_told_so() -> None:
+    async def scenario() -> None:
+        manager = SessionManager(CountingEngine(), LoudnessPerception())
+        handle = manager.open(NotebookCarrier(), PATIENT)
+        handle.post(Close())
+        late = NotebookCarrier()
+        again = manager.attach(handle.session, handle.resume_token, late)
+        await again.parted()
+        assert late.ended == "session_over"
+
+    run(scenario())

@@ -175,7 +175,7 @@ class Handle:
     async def room(self) -> None:
         await self.has_room.wait()
 
-    async def closed(self) -> None:
+    async def parted(self) -> None:
         return
 
 
@@ -431,11 +431,11 @@ async def test_a_peer_that_lets_notices_pile_up_is_given_up_with_a_reason(make: 
     for _ in range(30):
         scene.carrier.notify(CommandFailed("x", "y" * 200))
     assert [code for code, _ in scene.wire.failed] == [1013]
-    assert scene.handle.posted == [CarrierLost(SLOW_CONSUMER), Close(SLOW_CONSUMER)]
+    assert scene.handle.posted == [CarrierLost(SLOW_CONSUMER)]
     assert scene.counts[SLOW_CONSUMER] == 1
     assert await scene.sent() == []
     await scene.disconnect()
-    assert len(scene.handle.posted) == 2
+    assert len(scene.handle.posted) == 1
 
 
 async def test_many_notices_to_a_peer_that_reads_are_no_reason_to_part(make: Callable[..., Scene]) -> None:
@@ -492,7 +492,7 @@ async def test_a_peer_that_sends_faster_than_the_session_works_is_not_read(scene
 async def test_a_peer_that_goes_is_told_to_the_session_once(scene: Scene, code: int, reason: str) -> None:
     scene.carrier.admit(frame(0))
     assert await scene.disconnect(code) == reason
-    assert scene.handle.posted == [CarrierLost(reason), Close(reason)]
+    assert scene.handle.posted == [CarrierLost(reason)]
     scene.carrier.admit(frame(1))
     scene.carrier.notify(SPEECH)
     scene.carrier.end("late")
@@ -505,7 +505,7 @@ async def test_a_write_that_fails_ends_the_writer_and_the_reader_tells(scene: Sc
     await scene.settle()
     assert scene.handle.posted == []
     assert await scene.disconnect() == "connection_lost"
-    assert [type(event) for event in scene.handle.posted] == [CarrierLost, Close]
+    assert [type(event) for event in scene.handle.posted] == [CarrierLost]
 
 
 @pytest.mark.parametrize(("reason", "code"), [("closed", 1000), ("server_shutdown", 1001), ("internal_error", 1011)])
@@ -552,7 +552,7 @@ async def test_a_fault_of_ours_in_the_writer_ends_the_session_and_is_logged(
     scene.carrier.notify(SPEECH)
     await scene.settle()
     assert scene.wire.failed == [(1011, "internal_error")]
-    assert scene.handle.posted == [CarrierLost("internal_error"), Close("internal_error")]
+    assert scene.handle.posted == [CarrierLost("internal_error")]
     assert "a fault of ours" in caplog.text
 
 
@@ -560,7 +560,7 @@ async def test_a_cancelled_run_leaves_nothing_behind(scene: Scene) -> None:
     assert scene.running is not None
     scene.running.cancel()
     await asyncio.gather(scene.running, return_exceptions=True)
-    assert scene.handle.posted == [CarrierLost("cancelled"), Close("cancelled")]
+    assert scene.handle.posted == [CarrierLost("cancelled")]
     assert not [task for task in asyncio.all_tasks() if task.get_name().endswith("-writer")]
 
 

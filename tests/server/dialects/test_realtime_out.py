@@ -273,7 +273,7 @@ OWN: list[tuple[Notice, dict[str, Any]]] = [
     (StageReached("r", "asr"), {"type": "x_talkover.stage_reached", "response": "r", "stage": "asr"}),
     (
         PlaybackCleared("r", 5, "so"),
-        {"type": "x_talkover.playback_cleared", "response": "r", "heard": 5, "text": "so"},
+        {"type": "x_talkover.playback_cleared", "response": "r", "heard": 5, "text": "so", "heard_by": "model"},
     ),
     (
         InputTranscriptHypothesis("i", "so"),

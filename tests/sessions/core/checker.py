@@ -119,6 +119,7 @@ class Agent:
 
     id: str
     acknowledged: bool
+    delay: Ticks = 0
     fence: Fence | None = None
     source: str = ""
     base: Ticks | None = None
@@ -144,8 +145,28 @@ class Agent:
     cut_at: Ticks | None = None
     deleted: bool = False
 
+    held_at: Ticks | None = None
+
+    def resumed(self, now: Ticks) -> None:
+        """What had not left at the hold leaves so much later."""
+        held, self.held_at = self.held_at, None
+        if held is None:
+            return
+        later = now - held
+        frames: list[tuple[Ticks, Ticks, Ticks]] = []
+        for start, end, at in self.frames:
+            if at >= held:
+                frames.append((start, end, at + later))
+            elif at + end - start <= held:
+                frames.append((start, end, at))
+            else:
+                frames += [(start, start + held - at, at), (start + held - at, end, held + later)]
+        self.frames = frames
+
     def placed(self, now: Ticks) -> Ticks:
         """Content whose place on the timeline has come."""
+        if self.held_at is not None:
+            now = min(now, self.held_at)
         for start, end, at in reversed(self.frames):
             if at < now:
                 return start + min(end - start, now - at)
@@ -154,7 +175,11 @@ class Agent:
     def heard(self, now: Ticks) -> Ticks:
         if self.reported_at is not None:
             return max(self.reported, min(self.reported + now - self.reported_at, self.placed(now)))
-        return 0 if self.acknowledged else self.placed(now)
+        return 0 if self.acknowledged else self.placed(now - self.delay)
+
+    @property
+    def heard_by(self) -> str:
+        return "report" if self.acknowledged or self.reported_at is not None else "model"
 
     @property
     def sounding(self) -> bool:
@@ -177,6 +202,9 @@ class Checker:
         self.forgotten: Ticks = 0
         self.attached = False
         self.acknowledged = False
+        self.paced = False
+        self.delay: Ticks = 0
+        self.lost_at: Ticks | None = None
         self.blocked = False
         self.held = False
         self.floor: str | None = None
@@ -289,7 +317,8 @@ class Checker:
         self._must_end = False
         self.lead = self.config.lead
         self.something = self.owing or self.lane is not None or any(agent.sounding for agent in self.order)
-        self.lost = isinstance(event, CarrierLost | OwnershipLost) or (isinstance(event, Close) and not self.attached)
+        self.lost = isinstance(event, CarrierLost | CarrierAttached | OwnershipLost)
+        self.lost = self.lost or (isinstance(event, Close) and not self.attached)
         if isinstance(event, ConfigUpdate) and any(
             type(e) is Notify and type(e.notice) is SessionConfigured for e in effects
         ):
@@ -369,6 +398,8 @@ class Checker:
         require(not self.held or now - self.held_at <= HOLD_MAX, "alive", "a hold was never decided")
         quiet = now - self.live_at
         require(self.floor is None or quiet <= FLOOR_MAX, "alive", f"{self.floor} is open without input for {quiet}")
+        alone = 0 if self.lost_at is None else now - self.lost_at
+        require(alone <= self.config.grace + PATIENCE, "alive", f"without a carrier for {alone} ticks")
 
     def _rest(self, event: Event) -> None:
         """A user who says nothing after a reply is taken at their silence in time, and never before."""
@@ -412,12 +443,18 @@ class Checker:
             self.live_at = self.now
 
     def _carrier_attached(self, event: CarrierAttached) -> None:
+        if self.attached:
+            self.floor = None
+            self._must_end = True
         self.attached, self.blocked, self.acknowledged = True, False, event.acknowledged
+        self.paced, self.delay = event.paced, event.delay
+        self.lost_at = None
 
     def _carrier_lost(self, event: CarrierLost) -> None:
         if self.attached:
             self.floor = None
             self._must_end = True
+            self.lost_at = self.now
         self.attached = False
 
     def _carrier_blocked(self, event: CarrierBlocked) -> None:
@@ -538,7 +575,9 @@ class Checker:
         self.epoch = effect.fence.epoch
         self._must_end = False
         event = self._event
-        ends = isinstance(event, Close | OwnershipLost | CarrierLost | EngineFailed)
+        ends = isinstance(event, Close | OwnershipLost | CarrierLost | CarrierAttached | EngineFailed)
+        if isinstance(event, TimerDue) and event.name == "grace":
+            ends = self.lost_at is not None and self.now - self.lost_at >= self.config.grace
         require(ends or self.something, "5", f"{event} began epoch {self.epoch} with nothing to interrupt")
         if isinstance(event, ResponseCancel) and event.response is not None:
             named = self.lane is not None and self.lane.id == event.response
@@ -548,7 +587,7 @@ class Checker:
     def _flush(self, effect: FlushCarrier) -> None:
         require(effect.fence.order == (self.incarnation, self.epoch), "1", f"a flush to {effect.fence}")
         self.held = False
-        if not isinstance(self._event, CarrierLost | ItemTruncate):
+        if not isinstance(self._event, CarrierLost | CarrierAttached | ItemTruncate):
             self.owing = False  # whoever was interrupted, or cancelled, gets no answer; a lost carrier may come back
         self.clock = min(self.clock, self.now)
 
@@ -556,16 +595,23 @@ class Checker:
         require(not self.held, "hold", "held twice")
         self.held = True
         self.held_at = self.now
+        for agent in self.order:
+            if self.paced and not agent.ended:
+                agent.held_at = self.now
 
     def _resume(self, effect: ResumeCarrier) -> None:
         require(self.held, "hold", "resumed without a hold")
         self.held = False
+        if self.paced and self.clock > self.held_at:
+            self.clock += self.now - self.held_at
+        for agent in self.order:
+            agent.resumed(self.now)
 
     # --- the engine ------------------------------------------------------------------------------------------------
 
     def _begin(self, response: str) -> Agent:
         require(response not in self.agents, "3", f"{response} began twice")
-        agent = self.agents[response] = Agent(response, self.acknowledged)
+        agent = self.agents[response] = Agent(response, self.acknowledged, self.delay)
         self.order.append(agent)
         return agent
 
@@ -799,6 +845,7 @@ class Checker:
         require(agent.closed, "8", f"{notice} before the response is closed")
         heard = agent.heard(self.now)
         late = agent.acknowledged and self.now >= agent.frames[-1][2] + GRACE
+        require(notice.heard_by == agent.heard_by, "3", f"{notice} rests on a {agent.heard_by}")
         require(heard == agent.admitted or late, "3", f"{notice} after {heard} of {agent.admitted}")
         self._book(agent, heard, lost=True)
         if self.owns_turns:
@@ -808,6 +855,7 @@ class Checker:
         agent = self._of(notice.response)
         heard = agent.reported if self.lost and agent.acknowledged else agent.heard(self.now)
         require(notice.heard == heard, "3", f"{notice}, but {heard} was heard at {self.now}")
+        require(notice.heard_by == agent.heard_by, "3", f"{notice} rests on a {agent.heard_by}")
         if not agent.closed or heard < agent.admitted:
             agent.limit = heard if agent.limit is None else min(agent.limit, heard)
         if not agent.deleted:
@@ -854,7 +902,7 @@ class Checker:
         stops: dict[str, Any] = {
             "client_cancel": ResponseCancel | ItemTruncate,
             "client_clear": OutputClear,
-            "detached": CarrierLost,
+            "detached": CarrierLost | CarrierAttached,
         }
         kind = stops.get(notice.cause)
         require(kind is None or isinstance(self._event, kind), "5", f"{notice} by {self._event}")

@@ -25,6 +25,7 @@ from sessions.core.effects import (
 )
 from sessions.core.events import (
     ENGINE_EVENTS,
+    CarrierAttached,
     CarrierLost,
     Close,
     EngineAudio,
@@ -37,6 +38,7 @@ from sessions.core.events import (
     OwnershipLost,
     ResponseCancel,
     ResponseCreate,
+    TimerDue,
 )
 from sessions.core.fence import OUT_OF_BAND, Fence
 from sessions.core.notices import OutputClosed, OutputOpened, OutputText, ResponseClosed, ResponseOpened
@@ -246,7 +248,7 @@ class AsideBooks:
         require(not book.open_outputs, "8", f"{book.id} closed with {book.open_outputs} open")
         require([item.id for item in notice.response.items] == book.outputs, "8", f"{notice} of {book.outputs}")
         if status == "cancelled":
-            ends = isinstance(event, CarrierLost | Close | OwnershipLost)
+            ends = isinstance(event, CarrierLost | CarrierAttached | Close | OwnershipLost | TimerDue)
             ends = ends or (isinstance(event, EngineFailed) and not event.response)
             ends = ends or (isinstance(event, ResponseCancel) and event.response == book.id)
             require(ends, "5", f"{event} ended {book.id}, which it does not concern")

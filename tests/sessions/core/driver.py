@@ -468,12 +468,19 @@ class CarrierModel:
 
     driver: Driver
     acknowledged: bool = False
+    paced: bool = False
+    ear: Ticks = 0
+    """From a frame's placement to the ear, as it says when it is attached."""
     delay: Ticks = from_ms(40)
     lie: Ticks = 0
     repeat: bool = False
     stubborn: bool = False
     silent: bool = False
     flushes: int = 0
+
+    @property
+    def attached(self) -> CarrierAttached:
+        return CarrierAttached(self.acknowledged, self.paced, self.ear)
 
     def receive(self, effect: Effect) -> None:
         if isinstance(effect, AdmitFrame):
@@ -504,6 +511,8 @@ class World(Driver):
         *,
         window: Ticks = WINDOW,
         acknowledged: bool = False,
+        paced: bool = False,
+        ear: Ticks = 0,
         observers: Iterable[Observer] = (),
         attach: bool = True,
     ) -> None:
@@ -512,14 +521,14 @@ class World(Driver):
         self.perception = PerceptionModel(self)
         self.engine = EngineModel(self)
         self.duplex = DuplexModel(self)
-        self.carrier = CarrierModel(self, acknowledged)
+        self.carrier = CarrierModel(self, acknowledged, paced, ear)
         self.peers += [self.perception, self.carrier]
         self.peers.append(self.duplex if self.abilities.engine_turns else self.engine)
         if attach:
             self.attach()
 
     def attach(self) -> list[Effect]:
-        return self.post(CarrierAttached(self.carrier.acknowledged))
+        return self.post(self.carrier.attached)
 
     def detach(self) -> list[Effect]:
         return self.post(CarrierLost("gone"))

@@ -18,7 +18,6 @@ from sessions.core.context import ContextEntry, ItemReference
 from sessions.core.effects import Count
 from sessions.core.events import (
     AudioArrived,
-    CarrierAttached,
     CarrierBlocked,
     CarrierLost,
     CarrierReady,
@@ -66,15 +65,22 @@ STEPS_PER_EXAMPLE = 80
 WINDOWS = (from_ms(32), from_ms(64))
 
 _TURNS = TurnConfig(silence_ms=256, max_silence_ms=1200)
-_BASE = SessionConfig(turns=_TURNS, frame=from_ms(60), credit=from_ms(1500), tools=(Tool(name="look_up"),))
+_BASE = SessionConfig(
+    turns=_TURNS,
+    frame=from_ms(60),
+    credit=from_ms(1500),
+    tools=(Tool(name="look_up"),),
+    grace=from_ms(20_000),
+    acknowledge_playback=True,
+)
 CONFIGS: tuple[SessionConfig, ...] = (
     _BASE,
     replace(_BASE, turns=replace(_TURNS, kind="semantic_vad")),
     replace(_BASE, turns=replace(_TURNS, interrupt_response=False)),
-    replace(_BASE, turns=None, lead=from_ms(120)),
+    replace(_BASE, turns=None, lead=from_ms(120), grace=from_ms(300)),
     replace(_BASE, turns=replace(_TURNS, create_response=False), transcribe_input=True),
     replace(_BASE, turns=replace(_TURNS, kind="semantic_vad"), transcribe_input=True, frame=from_ms(20)),
-    replace(_BASE, modality="text"),
+    replace(_BASE, modality="text", grace=0),
     replace(_BASE, lead=from_ms(400), credit=from_ms(400)),
     replace(_BASE, turns=replace(_TURNS, idle_timeout_ms=600)),
     replace(_BASE, turns=replace(_TURNS, kind="semantic_vad", idle_timeout_ms=2500)),
@@ -201,6 +207,8 @@ class Conversation(RuleBasedStateMachine):
             self.abilities,
             window=window,
             acknowledged=kind % 2 == 1,
+            paced=kind in (2, 3, 4),
+            ear=from_ms(60) if kind in (3, 4) else 0,
             observers=(self.tally.visits, self.checker, self),
         )
         self.world.perception.delay = from_ms(30)
@@ -560,7 +568,7 @@ class Conversation(RuleBasedStateMachine):
     def detach(self, ms: int) -> None:
         self.world.post(CarrierLost("gone"))
         if ms:
-            self.world.later(from_ms(ms), CarrierAttached(self.world.carrier.acknowledged))
+            self.world.later(from_ms(ms), self.world.carrier.attached)
 
     @step()
     def attach(self) -> None:

@@ -74,6 +74,67 @@ def test_the_same_report_twice_is_taken_twice() -> None:
     assert track.report(500, 600)
 
 
+# --- a carrier that paces, and the way to the ear ---------------------------------------------------------------------
+
+
+def test_a_hold_of_a_carrier_that_paces_delays_all_that_it_had_not_released() -> None:
+    ledger = Ledger(paced=True)
+    track = ledger.open("r", False)
+    ledger.place(track, 960, 0)
+    ledger.place(track, 960, 0)
+    ledger.hold(1000)
+    assert [track.heard(now) for now in (900, 1000, 5000)] == [900, 1000, 1000]
+    ledger.resume(6000)
+    assert ledger.clock == 1920 + 5000
+    assert [track.heard(now) for now in (6000, 6100, 7000)] == [1000, 1100, 1920]
+    assert [(s.start, s.length, s.placed_at) for s in track.segments] == [(0, 1000, 0), (1000, 920, 6000)]
+
+
+def test_a_hold_of_a_carrier_that_does_not_pace_calls_nothing_back() -> None:
+    ledger = Ledger()
+    track = ledger.open("r", False)
+    ledger.place(track, 1920, 0)
+    ledger.hold(1000)
+    assert track.heard(5000) == 1920
+    ledger.resume(6000)
+    assert ledger.clock == 1920
+
+
+def test_a_cut_in_a_hold_clears_what_had_not_been_released() -> None:
+    ledger = Ledger(paced=True)
+    track = ledger.open("r", False)
+    ledger.place(track, 1920, 0)
+    track.generated = 1920
+    ledger.hold(500)
+    assert track.freeze(9000) == 500
+    ledger.cut(9000)
+    assert (track.played, track.cleared, ledger.held_at) == (500, 1420, None)
+
+
+def test_a_sample_is_heard_when_it_has_come_to_the_ear() -> None:
+    ledger = Ledger(delay=3000)
+    track = ledger.open("r", False)
+    ledger.place(track, 960, 0)
+    assert [track.heard(now) for now in (0, 3000, 3100, 9000)] == [0, 0, 100, 960]
+    assert ledger.silent_from == 3960
+
+
+def test_what_was_on_its_way_at_a_hold_still_comes_to_the_ear() -> None:
+    ledger = Ledger(paced=True, delay=3000)
+    track = ledger.open("r", False)
+    ledger.place(track, 9600, 0)
+    ledger.hold(4000)
+    assert [track.heard(now) for now in (4000, 6999, 20_000)] == [1000, 3999, 4000]
+
+
+def test_a_report_may_be_ahead_of_the_delay_and_never_of_the_release() -> None:
+    ledger = Ledger(delay=3000)
+    track = ledger.open("r", False)
+    ledger.place(track, 9600, 0)
+    assert track.report(1000, 2000)
+    assert (track.heard(2500), track.heard_by) == (1500, "report")
+
+
 # --- the four ends of a sample -------------------------------------------------------------------------------------
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import typing
+from dataclasses import replace
 
 import pytest
 
@@ -12,6 +13,7 @@ from sessions.core.config import SessionConfig, TurnConfig
 from sessions.core.effects import (
     AdmitFrame,
     AdvanceEpoch,
+    ClearTimer,
     CloseEngine,
     Count,
     EndSession,
@@ -46,6 +48,8 @@ from sessions.core.timeline import from_ms
 from .checker import Checker
 from .driver import World, effects_in, notices_in
 
+PATIENT = SessionConfig(grace=from_ms(20_000))
+
 
 def world(config: SessionConfig | None = None, *, acknowledged: bool = False, attach: bool = True) -> World:
     config = config or SessionConfig()
@@ -70,11 +74,11 @@ def test_every_event_has_a_handler() -> None:
 
 
 def test_the_engine_and_the_perception_are_opened_once() -> None:
-    room = world()
-    assert room.effects(OpenEngine) == [OpenEngine(Fence("sess_t", 1, 0), SessionConfig())]
+    room = world(PATIENT)
+    assert room.effects(OpenEngine) == [OpenEngine(Fence("sess_t", 1, 0), PATIENT)]
     assert room.effects(OpenPerception) == [OpenPerception(True, "en")]
     room.post(CarrierLost())
-    assert room.post(CarrierAttached()) == []
+    assert room.post(CarrierAttached()) == [ClearTimer("grace"), FlushCarrier(Fence("sess_t", 1, 1))]
 
 
 def test_a_refused_command_is_told_and_the_session_lives() -> None:
@@ -123,8 +127,60 @@ def test_ids_are_the_same_in_every_replay_and_no_two_are_alike() -> None:
 # --- attach and detach ---------------------------------------------------------------------------------------------
 
 
-def test_a_detach_begins_an_epoch_once() -> None:
+def test_a_session_without_grace_ends_with_its_carrier_and_says_why() -> None:
     room = world()
+    room.converse(700)
+    effects = room.post(CarrierLost("connection_lost"))
+    assert [began.cause for began in notices_in(effects, EpochBegan)] == ["detached", "superseded"]
+    assert effects[-2:] == [CloseEngine(), EndSession("connection_lost")]
+
+
+def test_a_session_waits_for_another_carrier_as_long_as_its_grace_and_no_longer() -> None:
+    room = world(replace(SessionConfig(), grace=from_ms(2000)))
+    room.converse(700)
+    room.detach()
+    room.wait(1999)
+    assert not room.session.state.closed
+    room.wait(2)
+    assert room.effects(EndSession) == [EndSession("detached")]
+    assert room.session.state.ledger.balanced
+
+
+def test_a_session_that_found_another_carrier_does_not_end_when_the_grace_is_over() -> None:
+    room = world(replace(SessionConfig(), grace=from_ms(2000)))
+    room.detach()
+    room.wait(1000)
+    room.attach()
+    room.wait(1500)
+    room.detach()
+    room.wait(1500)
+    assert not room.session.state.closed
+
+
+def test_a_carrier_that_takes_the_place_of_another_begins_an_epoch_and_nothing_old_is_heard() -> None:
+    room = world(PATIENT)
+    room.converse(700)
+    before = len(room.effects(AdmitFrame))
+    effects = room.attach()
+    assert [began.cause for began in notices_in(effects, EpochBegan)] == ["detached"]
+    assert effects_in(effects, FlushCarrier)[-1].fence == Fence("sess_t", 1, 1)
+    room.wait(1000)
+    assert len(room.effects(AdmitFrame)) == before
+    room.converse(700)
+    assert all(frame.fence.epoch == 1 for frame in room.effects(AdmitFrame)[before:])
+
+
+def test_what_the_lost_carrier_had_is_unknown_where_it_reported_and_modelled_where_it_did_not() -> None:
+    for acknowledged in (False, True):
+        room = world(PATIENT, acknowledged=acknowledged)
+        room.converse(1200)
+        (cleared,) = notices_in(room.attach(), PlaybackCleared)
+        assert cleared.heard_by == ("report" if acknowledged else "model")
+        assert room.session.state.ledger.unknown > 0
+
+
+def test_a_detach_begins_an_epoch_once() -> None:
+    room = world(PATIENT)
     room.converse(700)
     effects = room.post(CarrierLost())
     assert [began.cause for began in notices_in(effects, EpochBegan)] == ["detached"]
@@ -133,7 +189,7 @@ def test_a_detach_begins_an_epoch_once() -> None:
 
 
 def test_the_old_tail_is_not_heard_after_a_reconnect() -> None:
-    room = world()
+    room = world(PATIENT)
     room.engine.late = from_ms(3000)
     room.engine.pace = from_ms(150)
     room.converse(300)
@@ -147,7 +203,7 @@ def test_the_old_tail_is_not_heard_after_a_reconnect() -> None:
 
 
 def test_a_turn_that_waits_for_its_words_is_answered_after_a_reconnect() -> None:
-    room = world()
+    room = world(PATIENT)
     room.perception.delay = from_ms(1500)
     room.ask()
     room.detach()

@@ -20,6 +20,7 @@ from sessions.core.effects import (
     Notify,
     ReleaseTrack,
     ResumeCarrier,
+    SetTimer,
     StartResponse,
 )
 from sessions.core.events import (
@@ -49,6 +50,7 @@ from sessions.core.notices import (
     OutputClosed,
     OutputOpened,
     OutputText,
+    PlaybackAcknowledged,
     PlaybackCleared,
     PlaybackStarted,
     PlaybackStopped,
@@ -66,6 +68,8 @@ from .driver import HOP, World, effects_in, notices_in
 
 QUIET = SessionConfig(turns=None)
 DUPLEX = Abilities(engine_turns=True, engine_listens=True)
+
+PATIENT = replace(QUIET, grace=from_ms(20_000))
 
 
 def stage(
@@ -382,7 +386,7 @@ def test_output_of_the_wrong_kind_is_the_engines_fault() -> None:
 
 
 def test_nothing_is_sent_to_a_carrier_that_is_not_there() -> None:
-    world = stage()
+    world = stage(PATIENT)
     world.post(CarrierLost())
     start = begin(world)
     make(world, start, 0, 100)
@@ -402,15 +406,16 @@ def test_nothing_is_sent_to_a_peer_that_does_not_read() -> None:
 
 
 def test_a_carrier_that_attaches_again_is_not_blocked() -> None:
-    world = stage()
-    start = begin(world)
+    world = stage(PATIENT)
     world.post(CarrierBlocked(100_000))
+    world.post(CarrierAttached())
+    start = begin(world)
     make(world, start, 0, 100)
-    assert len(effects_in(world.post(CarrierAttached()), AdmitFrame)) == 5
+    assert len(world.effects(AdmitFrame)) == 5
 
 
 def test_a_text_that_was_finished_while_nobody_was_there_is_told_on_return() -> None:
-    world = stage()
+    world = stage(PATIENT)
     world.post(CarrierLost())
     start = begin(world, ResponseCreate(modality="text"))
     world.post(EngineText(start.fence, start.response, " w0"))
@@ -648,9 +653,20 @@ def test_what_a_lost_carrier_did_not_report_is_unknown() -> None:
 
 
 def test_a_cut_with_a_silent_agent_is_only_the_edge_of_an_epoch() -> None:
-    world = stage()
+    world = stage(PATIENT)
     effects = world.post(CarrierLost())
-    assert [type(effect) for effect in effects] == [AdvanceEpoch, FlushCarrier, Notify]
+    assert [type(effect) for effect in effects] == [AdvanceEpoch, FlushCarrier, Notify, SetTimer]
+
+
+@pytest.mark.parametrize(("position", "accepted"), [(100, True), (300, False)])
+def test_a_report_is_answered_with_what_the_ledger_made_of_it(position: int, accepted: bool) -> None:
+    world = stage(replace(QUIET, acknowledge_playback=True), acknowledged=True)
+    start = begin(world)
+    make(world, start, 0, 1000)
+    effects = world.post(PlaybackReported(start.response, from_ms(position)))
+    (told,) = notices_in(effects, PlaybackAcknowledged)
+    heard = from_ms(position) if accepted else 0
+    assert told == PlaybackAcknowledged(start.response, from_ms(1000), from_ms(200), heard, accepted)
 
 
 # --- when the engine fails -----------------------------------------------------------------------------------------
