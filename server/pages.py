@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import posixpath
 from pathlib import Path
 from typing import Final
 
@@ -60,7 +60,7 @@ class Pages:
 
     async def file(self, request: Request) -> Response:
         """What a page loads; raises HTTPException (404)."""
-        return await self._answer(os.path.normpath(request.path_params["path"]), request)
+        return await self._answer(posixpath.normpath(request.path_params["path"]), request)
 
     async def _answer(self, path: str, request: Request) -> Response:
         kind = TYPES.get(Path(path).suffix)
