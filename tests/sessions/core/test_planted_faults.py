@@ -493,6 +493,36 @@ def silence_never_ends(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Listening, "idle", lambda self: None)
 
 
+# --- one carrier after another ---------------------------------------------------------------------------------------
+
+
+@fault("1")
+def a_carrier_that_takes_the_place_of_another_is_given_the_old_tail(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Session, "_part", lambda self: None)
+
+
+@fault("alive")
+def a_session_waits_for_ever_for_another_carrier(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Session, "_left_alone", lambda self: None)
+
+
+@fault("3")
+def a_hold_of_a_carrier_that_paces_delays_nothing(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Ledger, "hold", lambda self, now: None)
+
+
+@fault("3", "4")
+def what_is_on_its_way_to_the_ear_counts_as_heard(patch: pytest.MonkeyPatch) -> None:
+    sound = Ledger.open
+
+    def open_track(self: Ledger, response: str, acknowledged: bool) -> Track:
+        track = sound(self, response, acknowledged)
+        track.delay = 0
+        return track
+
+    patch.setattr(Ledger, "open", open_track)
+
+
 # -------------------------------------------------------------------------------------------------------------------
 
 
