@@ -31,6 +31,8 @@ _KAISER_BETA = 7.9
 """80 dB of stop band."""
 _SCALE_BITS = 20
 _FEW_PHASES = 8
+_BLOCK = 32
+"""About how many outputs one matrix makes: with more the zeros in it cost more than the calls that they save."""
 
 
 @lru_cache(maxsize=64)
@@ -49,6 +51,30 @@ def _filter(up: int, down: int) -> tuple[int, Floats]:
     rows: Floats = np.rint(ideal / ideal.sum(axis=1, keepdims=True) * (1 << _SCALE_BITS))
     rows.setflags(write=False)
     return half, rows
+
+
+@lru_cache(maxsize=64)
+def _block(up: int, down: int) -> tuple[int, Floats]:
+    """Outputs of a block, and the matrix that makes them, shape (inputs, outputs), from inputs `down / up` as many.
+
+    The first output is of phase 0. A row is an input; the first is the one that weighs first in output 0.
+    """
+    _, rows = _filter(up, down)
+    periods = max(1, _BLOCK // up)
+    matrix = np.zeros(((periods - 1) * down + (up - 1) * down // up + rows.shape[1], periods * up))
+    for output in range(periods * up):
+        inputs, phase = divmod(output * down, up)
+        matrix[inputs : inputs + rows.shape[1], output] = rows[phase]
+    matrix.setflags(write=False)
+    return periods * up, matrix
+
+
+@lru_cache(maxsize=256)
+def _places(blocks: int, hop: int, width: int) -> NDArray[np.intp]:
+    """Where the inputs of so many blocks lie, `hop` apart, shape (blocks, width)."""
+    places: NDArray[np.intp] = np.arange(blocks)[:, None] * hop + np.arange(width)
+    places.setflags(write=False)
+    return places
 
 
 def _every(step: int, samples: Floats, taps: Floats, count: int) -> Floats:
@@ -85,6 +111,8 @@ class Resampler:
         self._up = out_rate // common
         self._down = in_rate // common
         self._half, self._rows = (0, np.ones((1, 1))) if in_rate == out_rate else _filter(self._up, self._down)
+        self._few = self._half > 0 and self._up <= _FEW_PHASES
+        self._size, self._matrix = _block(self._up, self._down) if self._few else (0, np.ones((1, 1)))
         self.consumed = 0
         self.produced = 0
         self._held: Floats = np.zeros(0)
@@ -136,22 +164,41 @@ class Resampler:
         first, count = self.produced, until - self.produced
         if count <= 0:
             return np.zeros(0, dtype=np.int16)
-        taps = self._rows.shape[1]
-        sums = np.empty(count)
-        if self._up <= _FEW_PHASES:
-            for offset in range(min(self._up, count)):
-                inputs, phase = divmod((first + offset) * self._down, self._up)
-                begin = inputs - self._half + 1 - self._held_at
-                outputs = -(-(count - offset) // self._up)
-                stretch = self._held[begin : begin + (outputs - 1) * self._down + taps]
-                sums[offset :: self._up] = _every(self._down, stretch, self._rows[phase], outputs)
+        blocks = count // self._size if self._few and first % self._up == 0 else 0
+        made = blocks * self._size
+        if blocks:
+            begin = first * self._down // self._up - self._half + 1 - self._held_at
+            hop, width = self._size * self._down // self._up, self._matrix.shape[0]
+            sums = (self._held[begin:].take(_places(blocks, hop, width)) @ self._matrix).ravel()
+            if made < count:
+                sums = np.concatenate((sums, self._sums(first + made, count - made)))
         else:
-            places, phases = np.divmod(np.arange(first, until) * self._down, self._up)
-            windows = sliding_window_view(self._held, taps)[places - self._half + 1 - self._held_at]
-            sums = np.einsum("ij,ij->i", windows, self._rows[phases])
+            sums = self._sums(first, count)
         self.produced = until
         keep = until * self._down // self._up - self._half + 1 - self._held_at
         if keep > 0:
             self._held = self._held[keep:]
             self._held_at += keep
-        return np.clip(np.floor(sums / (1 << _SCALE_BITS) + 0.5), -32768, 32767).astype(np.int16)
+        sums *= 1.0 / (1 << _SCALE_BITS)
+        sums += 0.5
+        np.floor(sums, out=sums)
+        np.maximum(sums, -32768.0, out=sums)
+        np.minimum(sums, 32767.0, out=sums)
+        return sums.astype(np.int16)
+
+    def _sums(self, first: int, count: int) -> Floats:
+        """Outputs `first` and so many after it, not scaled back: any number of any phase."""
+        taps = self._rows.shape[1]
+        if not self._few:
+            places, phases = np.divmod(np.arange(first, first + count) * self._down, self._up)
+            windows = sliding_window_view(self._held, taps)[places - self._half + 1 - self._held_at]
+            ragged: Floats = np.einsum("ij,ij->i", windows, self._rows[phases])
+            return ragged
+        sums = np.empty(count)
+        for offset in range(min(self._up, count)):
+            inputs, phase = divmod((first + offset) * self._down, self._up)
+            begin = inputs - self._half + 1 - self._held_at
+            outputs = -(-(count - offset) // self._up)
+            stretch = self._held[begin : begin + (outputs - 1) * self._down + taps]
+            sums[offset :: self._up] = _every(self._down, stretch, self._rows[phase], outputs)
+        return sums
