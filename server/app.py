@@ -9,6 +9,8 @@ import logging
 import math
 import threading
 from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import TypeVar
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -27,18 +29,23 @@ from sessions.manager import SessionManager
 from sessions.ports import Busy
 
 from . import http
-from .auth import SUBPROTOCOL, Access, Denied
+from .auth import SUBPROTOCOL, Access, Denied, Grant
 from .carriers.websocket import WebSocketCarrier
 from .client_secrets import MAX_BODY, ClientSecrets, NoRoom, parse_wanted
 from .dialects.checks import Object, Rejected
 from .dialects.realtime import RealtimeDialect
+from .dialects.realtime_duplex import RealtimeDuplexDialect
+from .dialects.realtime_duplex_in import switch
 from .keys import KeyRing
 from .metrics import LoopLag, prometheus, resident_bytes
 from .models_loading import Models, load
 from .pages import Pages
+from .resumable import Resumables, first_message
 from .settings import Settings, SettingsError
 
 log = logging.getLogger(__name__)
+
+_Dialect = TypeVar("_Dialect", bound=RealtimeDialect)
 
 STOP_LOADING_WITHIN = 3.0
 """Seconds that models have to finish loading when the server ends: to be closed they must be there."""
@@ -67,6 +74,7 @@ class Talkover:
         )
         self._ending = False
         self._carriers: set[WebSocketCarrier] = set()
+        self.resumables = Resumables(self.counters, self._carriers)
         pages = Pages()
         self.asgi = Starlette(
             routes=[
@@ -234,10 +242,22 @@ class Talkover:
         created = json.loads(dialect.open(f"sess_{secret.id.hex()[:16]}")[0])
         return JSONResponse({"value": value, "expires_at": secret.expires_at, "session": created["session"]})
 
+    @property
+    def _defaults(self) -> SessionConfig:
+        return SessionConfig(lead=from_ms(self.settings.lead_ms), frame=from_ms(self.settings.frame_ms))
+
     def _dialect(self, model: str, patch: Object | None, intent: str | None = None) -> RealtimeDialect:
         """Raises Rejected for a wrong `patch` or `intent`."""
-        config = SessionConfig(lead=from_ms(self.settings.lead_ms), frame=from_ms(self.settings.frame_ms))
-        dialect = RealtimeDialect(model, config, patch=patch, intent=intent)
+        return self._possible(RealtimeDialect(model, self._defaults, patch=patch, intent=intent))
+
+    def _duplex_dialect(self, model: str, patch: Object | None, intent: str | None) -> RealtimeDuplexDialect:
+        """Raises Rejected for a wrong `patch` or `intent`."""
+        grace = from_ms(1000 * self.settings.resume_grace_s)
+        config = replace(self._defaults, grace=grace, acknowledge_playback=True)
+        return self._possible(RealtimeDuplexDialect(model, config, patch=patch, intent=intent))
+
+    def _possible(self, dialect: _Dialect) -> _Dialect:
+        """Itself, unless what its session would begin with cannot be. Raises Rejected."""
         hears = None if self.manager is None else self.manager.perception.capabilities
         if dialect.config.denoise and hears is not None and not hears.noise_reduction:
             # What a session begins with is not asked for by a command, so no command is there to be refused.
@@ -263,10 +283,16 @@ class Talkover:
         if self.manager is None:
             await _refuse(socket, "not_ready", f"the server is not ready yet: {self.stage}", retry_after=5.0)
             return
+        asked = socket.query_params
         try:
-            model = socket.query_params.get("model", "talkover")
+            model = asked.get("model", "talkover")
             bound = None if grant.secret is None else grant.secret.session
-            dialect = self._dialect(model, bound, socket.query_params.get("intent"))
+            if switch(asked.get("duplex"), "duplex", False):
+                waits = switch(asked.get("resume"), "resume", not switch(asked.get("autostart"), "autostart", True))
+                duplex = self._duplex_dialect(model, bound, asked.get("intent"))
+                await self._duplex(socket, self.manager, duplex, grant, waits)
+                return
+            dialect = self._dialect(model, bound, asked.get("intent"))
         except Rejected as rejected:
             answer = http.error(400, rejected.code, rejected.message, param=rejected.param)
             await socket.send_denial_response(answer)
@@ -278,10 +304,9 @@ class Talkover:
             self.counters.add("sessions_refused")
             await _refuse(socket, "server_busy", str(busy), busy.retry_after)
             return
-        if grant.secret is not None:
-            self.access.secrets.used(grant.secret)
+        self._opened(grant)
         try:
-            await socket.accept(subprotocol=SUBPROTOCOL if SUBPROTOCOL in protocols else None)
+            await _accept(socket)
         except BaseException:
             # The peer left during the handshake: nobody else would end the session.
             handle.post(Close("detached"))
@@ -291,6 +316,24 @@ class Talkover:
             await carrier.run(handle)
         finally:
             self._carriers.discard(carrier)
+
+    async def _duplex(
+        self, socket: WebSocket, manager: SessionManager, dialect: RealtimeDuplexDialect, grant: Grant, waits: bool
+    ) -> None:
+        """A client that asked for the extensions. `waits`: what it says first is what it wants."""
+        await _accept(socket)
+        first = await first_message(socket) if waits else None
+        if not waits or first is not None:
+            await self.resumables.serve(socket, dialect, manager, first, lambda: self._opened(grant))
+
+    def _opened(self, grant: Grant) -> None:
+        if grant.secret is not None:
+            self.access.secrets.used(grant.secret)
+
+
+async def _accept(socket: WebSocket) -> None:
+    offered = socket.scope.get("subprotocols", [])
+    await socket.accept(subprotocol=SUBPROTOCOL if SUBPROTOCOL in offered else None)
 
 
 async def _refuse(socket: WebSocket, code: str, message: str, retry_after: float) -> None:

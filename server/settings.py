@@ -54,6 +54,12 @@ class Settings:
     )
     lead_ms: int = _setting(200, "how far audio is sent ahead of playback", "server", metavar="MS")
     frame_ms: int = _setting(20, "length of one piece of audio that is sent", "server", metavar="MS")
+    resume_grace_s: int = _setting(
+        30,
+        "how long a session waits for a client that can come back to it (those with ?duplex=1); 0: not at all",
+        "server",
+        metavar="S",
+    )
     log_level: str = _setting("info", "how much to log", "server", choices=("debug", "info", "warning", "error"))
     engine: str = _setting("embedded", "what answers", "models", choices=ENGINES)
     script: Path | None = _setting(None, "script of the scripted engines (TOML)", "models", metavar="FILE")
@@ -108,6 +114,8 @@ class Settings:
             raise SettingsError("--lead-ms must lie between 40 and 5000")
         if not 10 <= self.frame_ms <= self.lead_ms:
             raise SettingsError("--frame-ms must lie between 10 and the lead")
+        if not 0 <= self.resume_grace_s <= 3600:
+            raise SettingsError("--resume-grace-s must lie between 0 and 3600")
         self._check_access()
         return self
 

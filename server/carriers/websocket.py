@@ -18,7 +18,7 @@ from typing import Final, Protocol
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from server.dialects.base import Dialect, InputAudio, ItemAudio
+from server.dialects.base import Dialect, EnduringDialect, InputAudio, ItemAudio, Reply
 from sessions.core import counters
 from sessions.core.events import CarrierBlocked, CarrierLost, CarrierReady, CommandRejected, Event, ItemCreate
 from sessions.core.fence import OUT_OF_BAND, Fence
@@ -62,6 +62,11 @@ CLEARED_AT_GATE: Final = "cleared_frames"
 """Counter: queued frames that a flush threw away."""
 SLOW_CONSUMER: Final = "slow_consumer"
 """Counter and reason: connections given up because the peer did not read."""
+
+REPLACED: Final = "replaced"
+SESSION_OVER: Final = "session_over"
+"""Reasons that `end` is called for: another carrier took the place of this one; the session ended before this one could
+join it."""
 
 TRY_LATER: Final = 1013
 _CLOSE_CODES: Final = {"server_shutdown": 1001, "internal_error": 1011}
@@ -120,10 +125,18 @@ class WebSocketCarrier:
         max_message: int = MAX_MESSAGE,
         blocked_after: int = BLOCKED_AFTER,
         control_max: int = CONTROL_MAX,
+        joins: bool = False,
     ) -> None:
-        """`websocket` has been accepted. The limits are those of `MAX_MESSAGE`, `BLOCKED_AFTER`, `CONTROL_MAX`."""
+        """`websocket` has been accepted. The limits are those of `MAX_MESSAGE`, `BLOCKED_AFTER`, `CONTROL_MAX`.
+
+        `joins`: the session lives already, and its dialect serves another connection until this one is attached.
+        """
         self._websocket = websocket
         self._dialect = dialect
+        self._enduring = dialect if isinstance(dialect, EnduringDialect) else None
+        self._joined = asyncio.Event()
+        if not joins:
+            self._joined.set()
         self._counts = counts
         self._max_message = max_message
         self._blocked_after = blocked_after
@@ -131,7 +144,7 @@ class WebSocketCarrier:
         self._wire = _wire_of(websocket)
         self._handle: SessionHandle | None = None
         self._media: deque[tuple[int, OutputFrame | Notice]] = deque()
-        self._control: deque[tuple[int, Notice]] = deque()
+        self._control: deque[tuple[int, Notice | Reply]] = deque()
         self._serial = 0
         self._audio_waiting = 0
         self._control_waiting = 0
@@ -145,12 +158,15 @@ class WebSocketCarrier:
 
     # --- the connection's life ---------------------------------------------------------------------------------------
 
-    async def run(self, handle: SessionHandle) -> str:
-        """Carry `handle`'s session until the socket and the session are both done; returns why it ended."""
+    async def run(self, handle: SessionHandle, first: str | bytes | None = None) -> str:
+        """Carry `handle`'s session until the socket and the session are both done; returns why it ended.
+
+        `first`: a message that was read already.
+        """
         self._handle = handle
         writer = asyncio.create_task(self._write(handle.session), name=f"{handle.session}-writer")
         try:
-            reason = await self._read(handle)
+            reason = await self._read(handle, first)
             self._lose(reason)
         finally:
             self._lose("cancelled")
@@ -161,32 +177,44 @@ class WebSocketCarrier:
         await handle.parted()
         return self._ending or reason
 
-    async def _read(self, handle: SessionHandle) -> str:
+    async def _read(self, handle: SessionHandle, first: str | bytes | None) -> str:
+        # What a client that joins says is for the session as it was left, so it waits for that.
+        await self._joined.wait()
+        if first is not None:
+            await self._take(handle, first)
         while True:
             message = await self._websocket.receive()
             if message["type"] == "websocket.disconnect":
                 return "client_closed" if message.get("code") in (1000, 1001) else "connection_lost"
             text = message.get("text")
-            data: str | bytes = message["bytes"] if text is None else text
-            if len(data) > self._max_message:
-                why = (
-                    f"the message has {len(data)} characters; at most {self._max_message} are taken: send smaller ones"
-                )
-                handle.post(CommandRejected("message_too_large", why))
-                continue
-            for received in self._dialect.receive(data):
-                if isinstance(received, InputAudio):
-                    handle.audio(received.pcm, received.rate)
-                elif isinstance(received, ItemAudio):
-                    handle.item(received.create, received.pcm, received.rate)
-                else:
-                    handle.post(received)
-            await handle.room()
+            await self._take(handle, message["bytes"] if text is None else text)
+
+    async def _take(self, handle: SessionHandle, data: str | bytes) -> None:
+        if self._ending is not None:
+            # The dialect may already serve another connection, and what this one says would change its mind.
+            return
+        if len(data) > self._max_message:
+            why = f"the message has {len(data)} characters; at most {self._max_message} are taken: send smaller ones"
+            handle.post(CommandRejected("message_too_large", why))
+            return
+        for received in self._dialect.receive(data):
+            if isinstance(received, InputAudio):
+                handle.audio(received.pcm, received.rate)
+            elif isinstance(received, ItemAudio):
+                handle.item(received.create, received.pcm, received.rate)
+            else:
+                handle.post(received)
+        if self._enduring is not None:
+            for reply in self._enduring.replies():
+                self._put_control(reply)
+        await handle.room()
 
     async def _write(self, session: str) -> None:
         try:
-            for text in self._dialect.open(session):
-                await self._send(text)
+            await self._joined.wait()
+            if self._ending != SESSION_OVER:
+                for text in self._dialect.open(session):
+                    await self._send(text)
             while not self._gone:
                 await self._room()
                 entry = self._next()
@@ -199,6 +227,9 @@ class WebSocketCarrier:
                     self._wake.clear()
                     await self._wake.wait()
                 else:
+                    if self._enduring is not None:
+                        for text in self._enduring.farewell(self._ending):
+                            await self._send(text)
                     await self._websocket.close(_CLOSE_CODES.get(self._ending, 1000), self._ending[:100])
                     return
         except (WebSocketDisconnect, RuntimeError):
@@ -232,7 +263,7 @@ class WebSocketCarrier:
 
     # --- queue and gate ----------------------------------------------------------------------------------------------
 
-    def _next(self) -> OutputFrame | Notice | None:
+    def _next(self) -> OutputFrame | Notice | Reply | None:
         media, control = self._media, self._control
         if media and (not control or media[0][0] < control[0][0]):
             head = media[0][1]
@@ -241,9 +272,11 @@ class WebSocketCarrier:
                 return head
         return control.popleft()[1] if control else None
 
-    def _encode(self, entry: OutputFrame | Notice) -> list[str]:
+    def _encode(self, entry: OutputFrame | Notice | Reply) -> list[str]:
         if not isinstance(entry, OutputFrame):
             self._control_waiting -= _weight(entry)
+            if isinstance(entry, Reply):
+                return [] if self._enduring is None else self._enduring.reply(entry)
             return self._dialect.send(entry)
         self._audio_waiting -= len(entry.pcm)
         if not self._passes(entry.fence):
@@ -255,9 +288,16 @@ class WebSocketCarrier:
         # Out-of-band audio may come first: it sets no gate, or nothing of the conversation would pass after it.
         return fence.epoch == OUT_OF_BAND if self._gate is None else self._gate.admits(fence)
 
-    def _put(self, lane: deque[tuple[int, OutputFrame | Notice]] | deque[tuple[int, Notice]], entry: Notice) -> None:
+    def _put_media(self, notice: Notice) -> None:
+        self._media.append((self._serial + 1, notice))
+        self._queued(notice)
+
+    def _put_control(self, entry: Notice | Reply) -> None:
+        self._control.append((self._serial + 1, entry))
+        self._queued(entry)
+
+    def _queued(self, entry: Notice | Reply) -> None:
         self._serial += 1
-        lane.append((self._serial, entry))
         self._control_waiting += _weight(entry)
         if self._control_waiting > self._control_max and not self._wire.has_room():
             self._give_up()
@@ -265,6 +305,12 @@ class WebSocketCarrier:
         self._wake.set()
 
     def _forget_queue(self) -> None:
+        """Nothing of it can be sent any more. What is not sound is kept, where there is a client that may come back."""
+        if self._enduring is not None:
+            self._drop_audio(None)
+            for _, entry in sorted((*self._media, *self._control), key=_serial_of):
+                if not isinstance(entry, OutputFrame):
+                    self._enduring.keep(entry)
         self._media.clear()
         self._control.clear()
         self._audio_waiting = self._control_waiting = 0
@@ -319,11 +365,20 @@ class WebSocketCarrier:
         never sent."""
         self._gate = fence
         self._held = False
+        cleared = self._drop_audio(fence)
+        self._dialect.flush(fence)
+        if cleared:
+            self._counts.add(CLEARED_AT_GATE, cleared)
+        self._joined.set()
+        self._wake.set()
+
+    def _drop_audio(self, fence: Fence | None) -> int:
+        """Drop queued audio that `fence` does not admit (None: any) and its captions; returns how many frames."""
         kept: deque[tuple[int, OutputFrame | Notice]] = deque()
         cleared = 0
         silenced: set[str] = set()
         for serial, entry in self._media:
-            if isinstance(entry, OutputFrame) and not fence.admits(entry.fence):
+            if isinstance(entry, OutputFrame) and not (fence is not None and fence.admits(entry.fence)):
                 cleared += 1
                 silenced.add(entry.response)
             elif isinstance(entry, OutputText) and entry.spoken and entry.response in silenced:
@@ -332,25 +387,30 @@ class WebSocketCarrier:
                 kept.append((serial, entry))
         self._media = kept
         self._audio_waiting = sum(len(entry.pcm) for _, entry in kept if isinstance(entry, OutputFrame))
-        self._dialect.flush(fence)
-        if cleared:
-            self._counts.add(CLEARED_AT_GATE, cleared)
-        self._wake.set()
+        return cleared
 
     def notify(self, notice: Notice) -> None:
         """Queue one notice, behind waiting audio if it belongs to a response."""
-        if self._gone or self._ending is not None:
+        if self._ending is not None:
+            return
+        if self._gone:
+            if self._enduring is not None:
+                self._enduring.keep(notice)
             return
         if self._media and isinstance(notice, _ORDERED):
-            self._put(self._media, notice)
+            self._put_media(notice)
         else:
-            self._put(self._control, notice)
+            self._put_control(notice)
 
     def end(self, reason: str) -> None:
         """Close the connection once what was queued is out; held audio is not waited for."""
+        self._joined.set()
         if self._gone or self._ending is not None:
             return
         self._ending = reason
+        if reason == REPLACED:
+            # From here on the dialect speaks to another connection: the rest is said there.
+            self._forget_queue()
         if self._held:
             self._held = False
             self._media = deque(pair for pair in self._media if not isinstance(pair[1], OutputFrame))
@@ -389,7 +449,11 @@ def _wire_of(websocket: WebSocket) -> Wire:
     return wire
 
 
-def _weight(notice: Notice) -> int:
+def _serial_of(queued: tuple[int, OutputFrame | Notice | Reply]) -> int:
+    return queued[0]
+
+
+def _weight(notice: Notice | Reply) -> int:
     """About how many bytes a notice becomes; it is encoded only when its turn comes."""
     match notice:
         case OutputText() | InputTranscriptDone() | InputTranscriptHypothesis():

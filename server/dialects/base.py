@@ -6,8 +6,9 @@ and writes what comes out.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from sessions.core.config import SessionConfig
 from sessions.core.events import Event, ItemCreate
@@ -59,3 +60,31 @@ class Dialect(Protocol):
 
     def flush(self, fence: Fence) -> None:
         """From here on audio belongs to `fence`; forget every sample of before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a dialect answers by itself, without the session; it is encoded when its turn on the wire has come."""
+
+    message: Mapping[str, object]
+
+
+@runtime_checkable
+class EnduringDialect(Dialect, Protocol):
+    """The translator of a session whose client may lose its connection and come back on another one.
+
+    It serves those connections one after the other, and remembers what was said in between.
+    """
+
+    def replies(self) -> list[Reply]:
+        """What is to be answered to the message that was received last; each once."""
+
+    def reply(self, reply: Reply) -> list[str]:
+        """The messages of a reply."""
+
+    def keep(self, entry: Notice | Reply) -> None:
+        """`entry` finds no connection; the client will be told of it when it comes back."""
+
+    def farewell(self, reason: str) -> list[str]:
+        """The last messages on a connection. `reason`: why the session ended, or "replaced" where it goes on with
+        another connection, or "session_over" where it ended before this connection could join it."""

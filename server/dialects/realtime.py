@@ -32,7 +32,7 @@ from . import realtime_in, realtime_out
 from . import realtime_session as schema
 from . import realtime_transcription as kinds
 from .base import Received
-from .checks import INVALID_VALUE, Object, Rejected, a_string, parse, required
+from .checks import INVALID_VALUE, Json, Object, Rejected, a_string, parse, required
 from .realtime_audio import OutputLane
 
 _ENCODER: Final = json.JSONEncoder(separators=(",", ":"))
@@ -98,9 +98,16 @@ class RealtimeDialect:
 
     def open(self, session: str) -> list[str]:
         """`session.created`, which every client waits for first."""
+        self._begin(session)
+        return [self._dump({"type": "session.created", "session": self._shown()})]
+
+    def _begin(self, session: str) -> None:
         self._session = {**self._session, "id": session}
         self._conversation = f"conv_{session.removeprefix('sess_')}"
-        return [self._dump({"type": "session.created", "session": kinds.shown(self._session)})]
+
+    def _shown(self) -> Object:
+        """What the client sees of its session."""
+        return kinds.shown(self._session)
 
     # --- in ------------------------------------------------------------------------------------------------------
 
@@ -141,8 +148,12 @@ class RealtimeDialect:
         """The session as it will be when every update on its way is accepted."""
         return self._pending[-1].session if self._pending else self._session
 
+    def _merged(self, current: Object, patch: Json) -> Object:
+        """`current` with the `session` of an update put in. Raises Rejected."""
+        return schema.merge(current, patch)
+
     def _update(self, event: Object, command: str | None) -> ConfigUpdate:
-        merged = schema.merge(self._latest, required(event, "session", "session"))
+        merged = self._merged(self._latest, required(event, "session", "session"))
         config = schema.to_config(merged, self._defaults)
         # A key of our own: the client's id may be missing or used twice, and the answer must find its update.
         self._updates += 1
@@ -208,7 +219,7 @@ class RealtimeDialect:
                 messages = self._tail(None, self._lane)
                 self._lane = OutputLane(media)
         self._config = config
-        messages.append(self._dump({"type": "session.updated", "session": kinds.shown(self._session)}))
+        messages.append(self._dump({"type": "session.updated", "session": self._shown()}))
         return messages
 
     def _failed(self, notice: CommandFailed) -> CommandFailed:

@@ -109,7 +109,7 @@ def to_config(session: Object, base: SessionConfig) -> SessionConfig:
     """What the effective `session` object means to the core; whatever it does not say comes from `base`."""
     hears, speaks = input_of(session), output_of(session)
     limit, modalities = session["max_output_tokens"], session["output_modalities"]
-    instructions, speed = session["instructions"], speaks["speed"]
+    instructions, speed, temperature = session["instructions"], speaks["speed"], session.get("temperature")
     transcription, detection = hears["transcription"], hears["turn_detection"]
     language = transcription.get("language") if isinstance(transcription, Mapping) else None
     return replace(
@@ -126,6 +126,7 @@ def to_config(session: Object, base: SessionConfig) -> SessionConfig:
         tools=to_tools(session["tools"]),
         tool_choice=to_tool_choice(session["tool_choice"]),
         max_output_tokens=limit if isinstance(limit, int) else None,
+        temperature=float(temperature) if isinstance(temperature, int | float) else base.temperature,
     )
 
 
