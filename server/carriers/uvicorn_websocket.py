@@ -12,9 +12,12 @@ import asyncio
 import socket
 import sys
 from asyncio.transports import BaseTransport
+from collections.abc import Callable
 from typing import Final
 
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.frames import CloseCode
+from websockets.protocol import State
 
 if sys.platform != "win32":
     import fcntl
@@ -31,8 +34,19 @@ FAIL_LINGER: Final = 2.0
 """Seconds that a peer has to take the closing frame of a failed connection."""
 
 
+def _text_header(length: int) -> bytes:
+    """Header of an unmasked, unfragmented text frame (RFC 6455 section 5.2)."""
+    if length < 126:
+        return bytes((0x81, length))
+    if length < 1 << 16:
+        return b"\x81\x7e" + length.to_bytes(2, "big")
+    return b"\x81\x7f" + length.to_bytes(8, "big")
+
+
 class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
     """The `ws=` class for uvicorn; a `Wire` for the carrier."""
+
+    _deliver: Callable[[str | bytes], bool] | None = None
 
     def connection_made(self, transport: BaseTransport) -> None:
         super().connection_made(transport)
@@ -62,8 +76,55 @@ class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
         """
         if self.close_sent or self.disconnected or self.transport.is_closing():
             return
-        self.conn.send_text(text.encode())
-        self.transport.write(b"".join(self.conn.data_to_send()))
+        payload = text.encode()
+        if self.conn.extensions:
+            self.conn.send_text(payload)
+            self.transport.write(b"".join(self.conn.data_to_send()))
+        elif self.conn.state is State.OPEN:
+            self.transport.write(_text_header(len(payload)) + payload)
+
+    def take(self, deliver: Callable[[str | bytes], bool]) -> None:
+        """From here on every message goes to `deliver` as it is read, those that wait already first.
+
+        `deliver` returns False where no more should be read until `resume`; what was read already still comes. The end
+        of the connection goes the way of ASGI as before.
+        """
+        rest = []
+        while not self.queue.empty():
+            message = self.queue.get_nowait()
+            if message["type"] == "websocket.receive":
+                text = message.get("text")
+                deliver((message.get("bytes") or b"") if text is None else text)
+            else:
+                rest.append(message)
+        for message in rest:
+            self.queue.put_nowait(message)
+        self._deliver = deliver
+        self.resume()
+
+    def resume(self) -> None:
+        """Read on."""
+        if self.read_paused:
+            self.read_paused = False
+            self.transport.resume_reading()
+
+    def send_receive_event_to_app(self) -> None:
+        if self._deliver is None or self.close_sent:
+            super().send_receive_event_to_app()
+            return
+        data = self.frames[0] if len(self.frames) == 1 else b"".join(self.frames)
+        self.frames = []
+        message: str | bytes = bytes(data)
+        if self.curr_msg_data_type == "text":
+            try:
+                message = data.decode()
+            except UnicodeDecodeError:
+                self.conn.fail(CloseCode.INVALID_DATA, "a text message must be UTF-8")
+                self.handle_parser_exception()
+                return
+        if not self._deliver(message) and not self.read_paused:
+            self.read_paused = True
+            self.transport.pause_reading()
 
     def unsent(self) -> int:
         """Bytes that were handed over and have not left this machine, or were not acknowledged yet."""

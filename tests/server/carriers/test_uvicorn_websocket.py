@@ -61,6 +61,12 @@ class Peer:
             if data:
                 await asyncio.get_running_loop().sock_sendall(self._socket, data)
 
+    async def send(self, *messages: str | bytes) -> None:
+        """Text messages, all in one write; bytes are sent as a text frame too, whatever they hold."""
+        for message in messages:
+            self._protocol.send_text(message.encode() if isinstance(message, str) else message)
+        await self._flush()
+
     async def read(self, last: Callable[[str], bool]) -> list[str]:
         """Texts up to the first for which `last` holds, or the end of the connection."""
         texts: list[str] = []
@@ -249,5 +255,89 @@ def test_who_waits_for_room_is_woken_when_the_peer_is_gone(new_loop: Callable[[]
     async def client(peer: Peer) -> None:
         await full.wait()
         peer.drop()
+
+    serve(new_loop, handler, client)
+
+
+@LOOPS
+@pytest.mark.parametrize("length", [0, 125, 126, 65_535, 65_536])
+def test_a_message_of_any_length_is_written_as_it_is(new_loop: Callable[[], Any], length: int) -> None:
+    async def handler(websocket: WebSocket, wire: Any) -> None:
+        wire.send_text("x" * length)
+        await wire.room()
+        wire.send_text("end")
+
+    async def client(peer: Peer) -> None:
+        assert await peer.read(lambda text: text == "end") == ["x" * length, "end"]
+
+    serve(new_loop, handler, client)
+
+
+@LOOPS
+def test_messages_are_delivered_in_their_order_whether_they_came_before_or_after(new_loop: Callable[[], Any]) -> None:
+    began, taken = asyncio.Event(), asyncio.Event()
+    got: list[str | bytes] = []
+
+    def deliver(message: str | bytes) -> bool:
+        got.append(message)
+        if message == "99":
+            taken.set()
+        return True
+
+    async def handler(websocket: WebSocket, wire: Any) -> None:
+        await began.wait()
+        got.append((await websocket.receive())["text"])
+        wire.take(deliver)
+        await taken.wait()
+
+    async def client(peer: Peer) -> None:
+        await peer.send(*(str(n) for n in range(50)))
+        began.set()
+        await peer.send(*(str(n) for n in range(50, 100)))
+
+    serve(new_loop, handler, client)
+    assert got == [str(n) for n in range(100)]
+
+
+@LOOPS
+def test_a_flood_is_left_in_the_kernel_until_there_is_room_for_it(new_loop: Callable[[], Any]) -> None:
+    full = asyncio.Event()
+    got = 0
+
+    def deliver(message: str | bytes) -> bool:
+        nonlocal got
+        got += 1
+        full.set()
+        return message == "last"
+
+    async def handler(websocket: WebSocket, wire: Any) -> None:
+        wire.take(deliver)
+        await full.wait()
+        assert wire.read_paused
+        assert got < 200
+        while got < 201:
+            wire.resume()
+            await asyncio.sleep(0)
+
+    async def client(peer: Peer) -> None:
+        for _ in range(200):
+            await peer.send("x" * 20_000)
+        await peer.send("last")
+
+    serve(new_loop, handler, client)
+    assert got == 201
+
+
+@LOOPS
+def test_text_that_is_not_utf8_closes_the_connection_and_says_so(new_loop: Callable[[], Any]) -> None:
+    async def handler(websocket: WebSocket, wire: Any) -> None:
+        wire.take(lambda message: True)
+        message = await websocket.receive()
+        assert (message["type"], message["code"]) == ("websocket.disconnect", 1007)
+
+    async def client(peer: Peer) -> None:
+        await peer.send(b"\xff\xfe")
+        await peer.read(lambda text: False)
+        assert peer.close_code == 1007
 
     serve(new_loop, handler, client)
