@@ -49,7 +49,9 @@ class LoadSession:
     """One session of the load."""
 
     def __init__(self, url: str, vad: bool, noise: list[str], seed: int) -> None:
+        """`seed` chooses where in the noise it begins and, within a second, when."""
         self.tally = Tally()
+        self._phase = seed * 0.618034 % 1
         self._url = url
         self._vad = vad
         self._noise = noise
@@ -68,6 +70,8 @@ class LoadSession:
             await socket.send(json.dumps({"type": "session.update", "session": session}))
             reader = asyncio.create_task(self._read(socket))
             await began.wait()
+            # People do not begin at one time: neither their frames nor their questions fall together.
+            await asyncio.sleep(self._phase)
             await socket.send('{"type":"response.create"}')
             writer = asyncio.create_task(self._write(socket))
             await until.wait()

@@ -119,8 +119,13 @@ class SessionHandle:
         """Where the audio put so far ends on the input track."""
         return self._runner.input_end
 
+    @property
+    def has_room(self) -> bool:
+        """Whether no more mail waits than a well-behaved client could have sent."""
+        return self._runner.has_room
+
     async def room(self) -> None:
-        """Wait while more mail waits than a well-behaved client could have sent."""
+        """Wait for `has_room`."""
         await self._runner.room()
 
     async def parted(self) -> None:
@@ -335,6 +340,10 @@ class _Runner:
         start = self.input_end
         self.input_end += ticks_of(pcm, rate)
         self.put(Mail(replace(create, audio=AudioArrived(start, self.input_end)), pcm, rate))
+
+    @property
+    def has_room(self) -> bool:
+        return self._room.is_set()
 
     async def room(self) -> None:
         await self._room.wait()

@@ -12,8 +12,10 @@ gives this guarantee; behind any other server the room cannot be known, and one 
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from collections import deque
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
@@ -86,6 +88,9 @@ class SessionHandle(Protocol):
 
     def item(self, create: ItemCreate, pcm: bytes, rate: int) -> None: ...
 
+    @property
+    def has_room(self) -> bool: ...
+
     async def room(self) -> None: ...
 
     async def parted(self) -> None: ...
@@ -107,6 +112,10 @@ class Wire(Protocol):
     def send_text(self, text: str) -> None: ...
 
     def unsent(self) -> int: ...
+
+    def take(self, deliver: Callable[[str | bytes], bool]) -> None: ...
+
+    def resume(self) -> None: ...
 
     def fail(self, code: int, reason: str) -> None: ...
 
@@ -154,6 +163,7 @@ class WebSocketCarrier:
         self._gone = False
         self._ending: str | None = None
         self._deadline: asyncio.TimerHandle | None = None
+        self._waiting: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
 
     # --- the connection's life ---------------------------------------------------------------------------------------
@@ -170,8 +180,10 @@ class WebSocketCarrier:
             self._lose(reason)
         finally:
             self._lose("cancelled")
-            writer.cancel()
-            await asyncio.gather(writer, return_exceptions=True)
+            tasks = [writer] if self._waiting is None else [writer, self._waiting]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
             if self._deadline is not None:
                 self._deadline.cancel()
         await handle.parted()
@@ -181,15 +193,38 @@ class WebSocketCarrier:
         # What a client that joins says is for the session as it was left, so it waits for that.
         await self._joined.wait()
         if first is not None:
-            await self._take(handle, first)
+            self._take(handle, first)
+        # Where the wire can, it hands over messages as they are read, with no queue and no task's turn in between; then
+        # only the end of the connection comes this way.
+        self._wire.take(functools.partial(self._deliver, handle))
         while True:
             message = await self._websocket.receive()
             if message["type"] == "websocket.disconnect":
                 return "client_closed" if message.get("code") in (1000, 1001) else "connection_lost"
             text = message.get("text")
-            await self._take(handle, message["bytes"] if text is None else text)
+            self._take(handle, message["bytes"] if text is None else text)
+            await handle.room()
 
-    async def _take(self, handle: SessionHandle, data: str | bytes) -> None:
+    def _deliver(self, handle: SessionHandle, data: str | bytes) -> bool:
+        """One message from the wire; False where no more should be read, until the session has room again."""
+        try:
+            self._take(handle, data)
+        except Exception:
+            log.exception("reading for session %s failed", handle.session)
+            self._lose("internal_error")
+            self._wire.fail(1011, "internal_error")
+            return False
+        if handle.has_room:
+            return True
+        if self._waiting is None or self._waiting.done():
+            self._waiting = asyncio.create_task(self._read_on(handle), name=f"{handle.session}-reader")
+        return False
+
+    async def _read_on(self, handle: SessionHandle) -> None:
+        await handle.room()
+        self._wire.resume()
+
+    def _take(self, handle: SessionHandle, data: str | bytes) -> None:
         if self._ending is not None:
             # The dialect may already serve another connection, and what this one says would change its mind.
             return
@@ -207,7 +242,6 @@ class WebSocketCarrier:
         if self._enduring is not None:
             for reply in self._enduring.replies():
                 self._put_control(reply)
-        await handle.room()
 
     async def _write(self, session: str) -> None:
         try:
@@ -438,6 +472,12 @@ class _UnknownWire:
 
     def unsent(self) -> int:
         return 0
+
+    def take(self, deliver: Callable[[str | bytes], bool]) -> None:
+        """Messages come by ASGI alone."""
+
+    def resume(self) -> None:
+        """Nothing was stopped."""
 
     def fail(self, code: int, reason: str) -> None:
         """Nothing to hold on to; the server's own keep-alive ends the connection."""

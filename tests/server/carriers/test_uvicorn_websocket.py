@@ -19,9 +19,41 @@ from websockets.uri import parse_uri
 
 from server.carriers import uvicorn_websocket as module
 from server.carriers.uvicorn_websocket import EXTENSION, NOT_SENT_MAX, BoundedWebSocketProtocol
+from server.carriers.websocket import WebSocketCarrier
+from server.dialects.realtime import RealtimeDialect
+from sessions.core.events import CarrierLost, InputClear
+from sessions.counters import Counters
 
 LOOPS = pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
 RECEIVE_BUFFER = 16 * 1024
+
+
+class Session:
+    """What a carrier needs of a session: it keeps what is said to it and has room only when the test says so."""
+
+    session = "sess_1"
+
+    def __init__(self, room: int) -> None:
+        self.posted: list[Any] = []
+        self.most = room
+        self.free = asyncio.Event()
+        self.free.set()
+        self.full = asyncio.Event()
+
+    def post(self, event: Any) -> None:
+        self.posted.append(event)
+        if len(self.posted) >= self.most:
+            self.free.clear()
+            self.full.set()
+
+    @property
+    def has_room(self) -> bool:
+        return self.free.is_set()
+
+    async def room(self) -> None:
+        await self.free.wait()
+
+    async def parted(self) -> None: ...
 
 
 class ReadyServer(uvicorn.Server):
@@ -65,6 +97,10 @@ class Peer:
         """Text messages, all in one write; bytes are sent as a text frame too, whatever they hold."""
         for message in messages:
             self._protocol.send_text(message.encode() if isinstance(message, str) else message)
+        await self._flush()
+
+    async def close(self) -> None:
+        self._protocol.send_close(1000)
         await self._flush()
 
     async def read(self, last: Callable[[str], bool]) -> list[str]:
@@ -341,3 +377,28 @@ def test_text_that_is_not_utf8_closes_the_connection_and_says_so(new_loop: Calla
         assert peer.close_code == 1007
 
     serve(new_loop, handler, client)
+
+
+@LOOPS
+def test_a_session_without_room_stops_the_reading_and_gets_everything_in_the_end(new_loop: Callable[[], Any]) -> None:
+    session = Session(100)
+
+    async def handler(websocket: WebSocket, wire: Any) -> None:
+        carrier = WebSocketCarrier(websocket, RealtimeDialect("m"), Counters())
+        running = asyncio.create_task(carrier.run(session))  # type: ignore[arg-type]
+        await session.full.wait()
+        assert wire.read_paused
+        assert len(session.posted) < 2000
+        session.most = 1 << 30
+        session.free.set()
+        assert await running == "client_closed"
+
+    async def client(peer: Peer) -> None:
+        await peer.read(lambda text: "session.created" in text)
+        sending = asyncio.create_task(peer.send(*['{"type":"input_audio_buffer.clear"}'] * 5000))
+        await sending
+        await peer.close()
+
+    serve(new_loop, handler, client)
+    assert sum(isinstance(event, InputClear) for event in session.posted) == 5000
+    assert isinstance(session.posted[-1], CarrierLost)
