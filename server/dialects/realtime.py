@@ -75,21 +75,26 @@ class RealtimeDialect:
         Raises Rejected for a wrong `patch` or `intent`.
         """
         self._defaults = defaults or SessionConfig()
-        self._session = schema.initial(model, self._defaults, kinds.kind_of(intent, patch))
+        session = schema.initial(model, self._defaults, kinds.kind_of(intent, patch))
         if patch is not None:
-            self._session = schema.merge(self._session, patch)
-        self._config = schema.to_config(self._session, self._defaults)
+            session = schema.merge(session, patch)
+        self._begin_as(session, schema.to_config(session, self._defaults))
         self._conversation = ""
         self._track = track
         self._pending: deque[_Pending] = deque()
         self._updates = 0
         self._events = 0
-        self._lane = OutputLane(schema.format_of(schema.output_of(self._session)))
         self._beside: dict[str, OutputLane] = {}
-        self._hears = schema.format_of(schema.input_of(self._session))
         self._places: dict[str, int] = {}
         self._head: tuple[str, str] = ("", "")
         self._head_text = ""
+
+    def _begin_as(self, session: Object, config: SessionConfig) -> None:
+        """`session` is in force, and means `config`."""
+        self._session = session
+        self._config = config
+        self._lane = OutputLane(schema.format_of(schema.output_of(session)))
+        self._hears = schema.format_of(schema.input_of(session))
 
     @property
     def config(self) -> SessionConfig:

@@ -29,7 +29,7 @@ from sessions.ports import OutputFrame
 from . import realtime_duplex_in as duplex_in
 from . import realtime_session as schema
 from .base import ItemAudio, Received, Reply
-from .checks import UNSUPPORTED, Json, Object, Rejected, an_object, required
+from .checks import UNSUPPORTED, Json, Object, Rejected, an_object, parse, required
 from .realtime import RealtimeDialect
 from .realtime_duplex_outbox import Gap, Outbox
 
@@ -83,6 +83,26 @@ class RealtimeDuplexDialect(RealtimeDialect):
             "session.close": self._close,
             "session.resume": self._resume_too_late,
         }
+
+    def begin_with(self, message: str | bytes, possible: Callable[[SessionConfig], None]) -> None:
+        """What the client says first, before its session begins, where that is `session.update`.
+
+        It holds from the beginning and stands in `session.created`: this client takes the session from there, whatever
+        comes after it. `possible` raises Rejected for a configuration that cannot be; then nothing is changed here. The
+        message is still to be received, and is answered as any update.
+        """
+        if isinstance(message, bytes):
+            return
+        try:
+            event = parse(message)
+            if event.get("type") != "session.update":
+                return
+            merged = self._merged(self._session, required(event, "session", "session"))
+            config = schema.to_config(merged, self._defaults)
+            possible(config)
+        except Rejected:
+            return
+        self._begin_as(merged, config)
 
     # --- connections -----------------------------------------------------------------------------------------------
 
