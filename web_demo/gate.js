@@ -1,0 +1,77 @@
+/**
+ * When what arrives may be heard: the epoch gate of docs/webrtc.md. It decides and touches nothing, so that it can be
+ * tested without sound. RTP timestamps are unsigned 32-bit counts of 1/48000 s that wrap around.
+ */
+
+/** How far the timestamp leads what is heard, at most: 30 ms. */
+export const MARGIN = 1440;
+/** A mute of our own accord ends after this if the server begins no epoch, ms: there was nothing to cut. */
+export const UNANSWERED = 500;
+/** A mute by an epoch ends after this at the latest, ms: silence packets follow a cut, so a timestamp always comes. */
+const STUCK = 3000;
+
+/**
+ * How far `a` lies behind `b`, in ticks; negative where it lies before it.
+ * @param {number} a
+ * @param {number} b
+ */
+export const rtpDistance = (a, b) => (a - b) | 0;
+
+export class Gate {
+  /** The newest epoch that is known; null before the first word of one. @type {number|null} */
+  epoch = null;
+  muted = false;
+  /** @type {number|null} */
+  #from = null;
+  #since = 0;
+  #own = false;
+
+  /**
+   * An epoch, as the server states it; stale and repeated statements are passed over.
+   * @param {number} epoch
+   * @param {number|null} from  RTP timestamp of its first packet.
+   * @param {number} now        Page time, ms.
+   * @returns {boolean} Whether it is a new one, so that all is muted now.
+   */
+  begin(epoch, from, now) {
+    if (this.epoch !== null && epoch < this.epoch) return false;
+    const grown = this.epoch !== null && epoch > this.epoch;
+    this.epoch = epoch;
+    if (grown) {
+      this.muted = true;
+      this.#own = false;
+      this.#since = now;
+      this.#from = from;
+    } else if (this.muted && !this.#own && this.#from === null) {
+      this.#from = from;
+    }
+    return grown;
+  }
+
+  /**
+   * Mutes because this page asks for a cut, before the server knows of it.
+   * @param {number} now
+   */
+  muteForCut(now) {
+    if (this.muted) return;
+    this.muted = true;
+    this.#own = true;
+    this.#since = now;
+    this.#from = null;
+  }
+
+  /**
+   * Looks whether it may open.
+   * @param {number|null} rtp  What sounds now.
+   * @param {number} now
+   * @returns {boolean} Whether it has just opened.
+   */
+  look(rtp, now) {
+    if (!this.muted) return false;
+    const passed = this.#from !== null && rtp !== null && rtpDistance(rtp, this.#from) >= MARGIN;
+    const waited = now - this.#since > (this.#own ? UNANSWERED : STUCK);
+    if (!passed && !waited) return false;
+    this.muted = false;
+    return true;
+  }
+}

@@ -1,0 +1,198 @@
+/**
+ * A conversation over as many calls as it takes: a call that is lost is followed by one that joins the same session.
+ *
+ * idle → opening → live ⇄ rejoining → idle. Dispatches 'state', 'server' (detail: the event), 'playback' (detail) and
+ * 'problem' (detail: a `Problem`).
+ */
+
+import { Call } from './call.js';
+import { Explained, LOST } from './explain.js';
+import { keepResume, keptResume } from './settings.js';
+
+/** @typedef {import('./call.js').ServerEvent} ServerEvent */
+/** @typedef {'idle'|'opening'|'live'|'rejoining'} State */
+
+/** Codes with which the server says that there is nothing to join any more. */
+const OVER = new Set(['not_resumable', 'wrong_resume_token', 'session_not_found', 'session_over', 'call_not_found']);
+/** Pauses between tries, ms; the last one is repeated. */
+const PAUSES = [0, 300, 700, 1500, 2500];
+/** How long to try, ms; the server's own patience ends it earlier with an answer. */
+const GIVE_UP = 60_000;
+/** No sign of the server for this long means that the way to it is gone, ms. */
+export const SILENT = 3500;
+
+export class Session extends EventTarget {
+  /** @type {State} */
+  state = 'idle';
+  /** @type {Call|null} */
+  call = null;
+  /** The server's id of the session. */
+  id = '';
+  #abort = new AbortController();
+  #track = /** @type {MediaStreamTrack|null} */ (null);
+  #heard = 0;
+  #watch = 0;
+
+  /** @param {State} state */
+  #enter(state) {
+    this.state = state;
+    this.dispatchEvent(new Event('state'));
+  }
+
+  /** @param {Explained|unknown} error */
+  #complain(error) {
+    const problem =
+      error instanceof Explained
+        ? error.problem
+        : { code: 'failed', title: 'The call failed.', remedy: String(error), retry: true };
+    this.dispatchEvent(new CustomEvent('problem', { detail: problem }));
+  }
+
+  /**
+   * Begins a new conversation.
+   * @param {MediaStreamTrack|null} track
+   * @param {object} wanted  The session object.
+   */
+  async open(track, wanted) {
+    this.#abort = new AbortController();
+    this.#track = track;
+    this.#enter('opening');
+    try {
+      await this.#connect(wanted);
+    } catch (error) {
+      if (this.#abort.signal.aborted) return;
+      this.#enter('idle');
+      this.#complain(error);
+    }
+  }
+
+  /**
+   * Goes on with the kept conversation: after a reload, or when the connection was lost.
+   * @param {MediaStreamTrack|null} track
+   */
+  async rejoin(track) {
+    this.#abort = new AbortController();
+    const signal = this.#abort.signal;
+    this.#track = track;
+    this.#enter('rejoining');
+    const began = performance.now();
+    for (let tries = 0; performance.now() - began < GIVE_UP; tries += 1) {
+      await pause(PAUSES[Math.min(tries, PAUSES.length - 1)], signal);
+      const resume = keptResume();
+      if (signal.aborted) return;
+      if (!resume) break;
+      const { session, token } = resume;
+      try {
+        await this.#connect({ type: 'realtime', x_talkover: { resume: { session, token } } });
+        return;
+      } catch (error) {
+        if (signal.aborted) return;
+        const code = error instanceof Explained ? error.problem.code : '';
+        if (OVER.has(code)) break;
+        if (code === 'api_key') {
+          this.#enter('idle');
+          this.#complain(error);
+          return;
+        }
+      }
+    }
+    keepResume(null);
+    this.#enter('idle');
+    this.#complain(new Explained(LOST));
+  }
+
+  /** @param {object} wanted */
+  async #connect(wanted) {
+    const call = new Call(this.#track);
+    this.call = call;
+    call.addEventListener('server', (event) => this.#server(call, /** @type {CustomEvent} */ (event).detail));
+    call.addEventListener('playback', (event) => {
+      this.#heard = performance.now();
+      this.dispatchEvent(new CustomEvent('playback', { detail: /** @type {CustomEvent} */ (event).detail }));
+    });
+    call.addEventListener('lost', () => this.#lost(call));
+    await call.open(wanted, this.#abort.signal);
+    this.#heard = performance.now();
+    clearInterval(this.#watch);
+    this.#watch = setInterval(() => this.#listen(call), 500);
+    this.#enter('live');
+  }
+
+  /**
+   * @param {Call} call
+   * @param {ServerEvent} event
+   */
+  #server(call, event) {
+    this.#heard = performance.now();
+    if (event.type === 'session.created') {
+      this.id = event.session.id;
+      const token = event.session.x_talkover?.resume_token;
+      keepResume(token ? { session: this.id, token, at: Date.now() } : null);
+    }
+    if (call === this.call) this.dispatchEvent(new CustomEvent('server', { detail: event }));
+  }
+
+  /** @param {Call} call */
+  #listen(call) {
+    const resume = keptResume();
+    if (call !== this.call || this.state !== 'live') return;
+    if (resume) keepResume({ ...resume, at: Date.now() });
+    if (performance.now() - this.#heard < SILENT) return;
+    call.close();
+    this.#lost(call);
+  }
+
+  /** @param {Call} call */
+  #lost(call) {
+    if (call !== this.call || this.state !== 'live') return;
+    clearInterval(this.#watch);
+    if (keptResume()) void this.rejoin(this.#track);
+    else {
+      this.#enter('idle');
+      this.#complain(new Explained(LOST));
+    }
+  }
+
+  /** The browser says that its network changed: do not wait until the old way is known to be gone. */
+  networkChanged() {
+    if (this.state === 'live' && this.call && keptResume()) {
+      const call = this.call;
+      call.close();
+      this.#lost(call);
+    }
+  }
+
+  /**
+   * Another microphone for the running call.
+   * @param {MediaStreamTrack|null} track
+   */
+  async replaceTrack(track) {
+    this.#track = track;
+    await this.call?.sender.replaceTrack(track);
+  }
+
+  /** @param {ServerEvent} event */
+  send(event) {
+    this.call?.send(event);
+  }
+
+  /** Ends the conversation. */
+  end() {
+    this.#abort.abort(new DOMException('ended here', 'AbortError'));
+    clearInterval(this.#watch);
+    keepResume(null);
+    this.call?.hangUp();
+    this.call = null;
+    this.#enter('idle');
+  }
+}
+
+/**
+ * @param {number} ms
+ * @param {AbortSignal} signal
+ */
+const pause = (ms, signal) =>
+  new Promise((resolve) => {
+    const timer = setTimeout(resolve, ms);
+    signal.addEventListener('abort', () => (clearTimeout(timer), resolve(undefined)), { once: true });
+  });
