@@ -33,6 +33,8 @@ _SCALE_BITS = 20
 _FEW_PHASES = 8
 _BLOCK = 32
 """About how many outputs one matrix makes: with more the zeros in it cost more than the calls that they save."""
+_AT_ONCE = 16
+"""Blocks in one product; a larger one a BLAS would share among threads, which costs more than it gains."""
 
 
 @lru_cache(maxsize=64)
@@ -164,14 +166,13 @@ class Resampler:
         first, count = self.produced, until - self.produced
         if count <= 0:
             return np.zeros(0, dtype=np.int16)
-        blocks = count // self._size if self._few and first % self._up == 0 else 0
-        made = blocks * self._size
-        if blocks:
-            begin = first * self._down // self._up - self._half + 1 - self._held_at
-            hop, width = self._size * self._down // self._up, self._matrix.shape[0]
-            sums = (self._held[begin:].take(_places(blocks, hop, width)) @ self._matrix).ravel()
-            if made < count:
-                sums = np.concatenate((sums, self._sums(first + made, count - made)))
+        if self._few and first % self._up == 0 and count >= self._size:
+            whole = count // self._size
+            most = range(0, whole, _AT_ONCE)
+            parts = [self._blocks(first + at * self._size, min(_AT_ONCE, whole - at)) for at in most]
+            if count % self._size:
+                parts.append(self._sums(first + whole * self._size, count % self._size))
+            sums = parts[0] if len(parts) == 1 else np.concatenate(parts)
         else:
             sums = self._sums(first, count)
         self.produced = until
@@ -185,6 +186,13 @@ class Resampler:
         np.maximum(sums, -32768.0, out=sums)
         np.minimum(sums, 32767.0, out=sums)
         return sums.astype(np.int16)
+
+    def _blocks(self, first: int, blocks: int) -> Floats:
+        """So many blocks of outputs from `first` on, which is of phase 0; not scaled back."""
+        begin = first * self._down // self._up - self._half + 1 - self._held_at
+        places = _places(blocks, self._size * self._down // self._up, self._matrix.shape[0])
+        sums: Floats = (self._held[begin:].take(places) @ self._matrix).ravel()
+        return sums
 
     def _sums(self, first: int, count: int) -> Floats:
         """Outputs `first` and so many after it, not scaled back: any number of any phase."""
