@@ -10,7 +10,6 @@ import math
 import threading
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from typing import TypeVar
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -44,8 +43,6 @@ from .resumable import Resumables, first_message
 from .settings import Settings, SettingsError
 
 log = logging.getLogger(__name__)
-
-_Dialect = TypeVar("_Dialect", bound=RealtimeDialect)
 
 STOP_LOADING_WITHIN = 3.0
 """Seconds that models have to finish loading when the server ends: to be closed they must be there."""
@@ -248,21 +245,29 @@ class Talkover:
 
     def _dialect(self, model: str, patch: Object | None, intent: str | None = None) -> RealtimeDialect:
         """Raises Rejected for a wrong `patch` or `intent`."""
-        return self._possible(RealtimeDialect(model, self._defaults, patch=patch, intent=intent))
+        dialect = RealtimeDialect(model, self._defaults, patch=patch, intent=intent)
+        self._check_possible(dialect.config)
+        return dialect
 
     def _duplex_dialect(self, model: str, patch: Object | None, intent: str | None) -> RealtimeDuplexDialect:
         """Raises Rejected for a wrong `patch` or `intent`."""
         grace = from_ms(1000 * self.settings.resume_grace_s)
-        config = replace(self._defaults, grace=grace, acknowledge_playback=True)
-        return self._possible(RealtimeDuplexDialect(model, config, patch=patch, intent=intent))
-
-    def _possible(self, dialect: _Dialect) -> _Dialect:
-        """Itself, unless what its session would begin with cannot be. Raises Rejected."""
-        hears = None if self.manager is None else self.manager.perception.capabilities
-        if dialect.config.denoise and hears is not None and not hears.noise_reduction:
-            # What a session begins with is not asked for by a command, so no command is there to be refused.
-            raise Rejected(NO_NOISE_REDUCTION, NO_NOISE_REDUCTION_REMEDY, "session.audio.input.noise_reduction")
+        defaults = replace(self._defaults, grace=grace, acknowledge_playback=True)
+        dialect = RealtimeDuplexDialect(model, defaults, patch=patch, intent=intent)
+        self._check_possible(dialect.config)
         return dialect
+
+    def _check_possible(self, config: SessionConfig) -> None:
+        """What a session begins with is not asked for by a command, so no command is there to be refused. Raises
+        Rejected."""
+        if self.manager is None:
+            return
+        if config.denoise and not self.manager.perception.capabilities.noise_reduction:
+            raise Rejected(NO_NOISE_REDUCTION, NO_NOISE_REDUCTION_REMEDY, "session.audio.input.noise_reduction")
+        voices = self.manager.engine.capabilities.voices
+        if voices and config.voice not in (self._defaults.voice, *voices):
+            message = f"there is no voice {config.voice!r}; choose one of {', '.join(voices)}"
+            raise Rejected("unknown_voice", message, "session.audio.output.voice")
 
     def _denied(self, denied: Denied) -> JSONResponse:
         self.counters.add("access_denied")
@@ -323,6 +328,8 @@ class Talkover:
         """A client that asked for the extensions. `waits`: what it says first is what it wants."""
         await _accept(socket)
         first = await first_message(socket) if waits else None
+        if first is not None:
+            dialect.begin_with(first, self._check_possible)
         if not waits or first is not None:
             await self.resumables.serve(socket, dialect, manager, first, lambda: self._opened(grant))
 
