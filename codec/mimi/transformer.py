@@ -1,0 +1,222 @@
+"""A causal transformer with a bounded window, over a whole sequence or step by step with ring caches.
+
+Mimi's two transformers and Moshi's temporal one are made of it: they differ in norms, gating and LayerScale.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from .streams import Buffers, Layout, Streaming, Streams
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransformerConfig:
+    """Sizes. `hidden` is the width inside the feed-forward part (with `gated`: of each of its two halves)."""
+
+    dimension: int
+    heads: int
+    layers: int
+    hidden: int
+    context: int
+    """Steps that attention reaches back, the present one included."""
+    period: float
+    """Longest period of the rotary embedding."""
+    norm: Literal["layer", "rms"]
+    epsilon: float
+    gated: bool
+    """SiLU gate, else GELU."""
+    scaled: bool
+    """LayerScale on both branches."""
+    steps: int = 1
+    """Steps that one frame brings."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attend:
+    """Where this call stands: the same for all layers."""
+
+    cosine: Tensor
+    """[B or 1, 1, T, head / 2]"""
+    sine: Tensor
+    visible: Tensor
+    """bool [B or 1, 1, T, keys]"""
+    rows: Tensor | None
+    """int64 [B, 1]; None for a whole sequence."""
+    cells: Tensor | None
+    """int64 [B, T]: ring cells that the new keys go to."""
+
+
+class RMSNorm(nn.Module):
+    """Root-mean-square norm, computed in float32 whatever the dtype of [..., dimension]."""
+
+    def __init__(self, dimension: int, epsilon: float) -> None:
+        super().__init__()
+        self.alpha = nn.Parameter(torch.ones(dimension))
+        self.epsilon = epsilon
+
+    def forward(self, x: Tensor) -> Tensor:
+        wide = x.float()
+        power = torch.mean(wide * wide, dim=-1, keepdim=True)
+        return (wide * (self.alpha.float() * torch.rsqrt(power + self.epsilon))).to(x.dtype)
+
+
+class Gated(nn.Module):
+    """Feed-forward with a SiLU gate, [..., dimension] to the same."""
+
+    def __init__(self, dimension: int, hidden: int) -> None:
+        super().__init__()
+        self.linear_in = nn.Linear(dimension, 2 * hidden, bias=False)
+        self.linear_out = nn.Linear(hidden, dimension, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        gate, value = self.linear_in(x).chunk(2, dim=-1)
+        out: Tensor = self.linear_out(F.silu(gate) * value)
+        return out
+
+
+class FeedForward(nn.Module):
+    """Feed-forward with GELU, [..., dimension] to the same."""
+
+    def __init__(self, dimension: int, hidden: int) -> None:
+        super().__init__()
+        self.linear1 = nn.Linear(dimension, hidden, bias=False)
+        self.linear2 = nn.Linear(hidden, dimension, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.linear2(F.gelu(self.linear1(x)))
+        return out
+
+
+class Attention(Streaming):
+    """Self-attention. The ring holds the window, the steps of one frame, and the margin of a rewind."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.head = config.dimension // config.heads
+        self.in_proj = nn.Linear(config.dimension, 3 * config.dimension, bias=False)
+        self.out_proj = nn.Linear(config.dimension, config.dimension, bias=False)
+
+    def buffers_for(self, layout: Layout) -> Buffers:
+        cells = ring_cells(self.config, layout.margin)
+        shape = (layout.batch, self.config.heads, cells, self.head)
+        keys = torch.zeros(shape, device=layout.device, dtype=layout.dtype)
+        return Buffers({}, {"keys": keys, "values": torch.zeros_like(keys)})
+
+    def forward(self, x: Tensor, attend: Attend, streams: Streams | None) -> Tensor:
+        batch, steps, _ = x.shape
+        projected = self.in_proj(x).view(batch, steps, 3, self.config.heads, self.head)
+        query, key, value = projected.permute(2, 0, 3, 1, 4).unbind(0)
+        query, key = _turn(query, attend), _turn(key, attend)
+        if streams is not None and attend.rows is not None and attend.cells is not None:
+            rings = streams.of(self).rings
+            # A stream that does not run writes too, but only to cells that its next real step will overwrite.
+            rings["keys"][attend.rows, :, attend.cells] = key.transpose(1, 2).to(rings["keys"].dtype)
+            rings["values"][attend.rows, :, attend.cells] = value.transpose(1, 2).to(rings["values"].dtype)
+            key, value = rings["keys"], rings["values"]
+        out = F.scaled_dot_product_attention(query, key, value, attn_mask=attend.visible)
+        mixed: Tensor = self.out_proj(out.transpose(1, 2).reshape(batch, steps, self.config.dimension))
+        return mixed
+
+
+class Layer(nn.Module):
+    """One layer, pre-norm: [B, T, dimension] to the same."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.norm1 = make_norm(config)
+        self.self_attn = Attention(config)
+        self.norm2 = make_norm(config)
+        self.feed = (Gated if config.gated else FeedForward)(config.dimension, config.hidden)
+        self.scale1 = nn.Parameter(torch.ones(config.dimension)) if config.scaled else None
+        self.scale2 = nn.Parameter(torch.ones(config.dimension)) if config.scaled else None
+
+    def forward(self, x: Tensor, attend: Attend, streams: Streams | None) -> Tensor:
+        update = self.self_attn(self.norm1(x), attend, streams)
+        x = x + (update if self.scale1 is None else update * self.scale1)
+        update = self.feed(self.norm2(x))
+        out: Tensor = x + (update if self.scale2 is None else update * self.scale2)
+        return out
+
+
+class Transformer(nn.Module):
+    """Layers over [B, T, dimension]. With `streams`, T is `config.steps`: the steps of one frame."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.layers = nn.ModuleList(Layer(config) for _ in range(config.layers))
+
+    def forward(self, x: Tensor, streams: Streams | None = None) -> Tensor:
+        steps = x.shape[1]
+        attend = whole(self.config, steps, x) if streams is None else step(self.config, streams, x)
+        for layer in self.layers:
+            x = layer(x, attend, streams)
+        return x
+
+
+def make_norm(config: TransformerConfig) -> nn.Module:
+    if config.norm == "rms":
+        return RMSNorm(config.dimension, config.epsilon)
+    return nn.LayerNorm(config.dimension, eps=config.epsilon)
+
+
+def ring_cells(config: TransformerConfig, margin: int) -> int:
+    """Cells of a ring: a frame of several steps must not overwrite what its own first step still sees."""
+    return config.context + config.steps - 1 + margin * config.steps
+
+
+def whole(config: TransformerConfig, steps: int, like: Tensor) -> Attend:
+    """A whole sequence from its beginning."""
+    positions = torch.arange(steps, device=like.device)
+    distance = positions[:, None] - positions[None, :]
+    visible = (distance >= 0) & (distance < config.context)
+    cosine, sine = _angles(config, positions[None], like.dtype)
+    return Attend(cosine, sine, visible[None, None], None, None)
+
+
+def step(config: TransformerConfig, streams: Streams, like: Tensor) -> Attend:
+    """The next frame of every stream.
+
+    Position p lies in cell p modulo the ring's length, so the newest position tells which one each cell holds. What a
+    rewind left behind reads as older than the window and is not seen.
+    """
+    cells = ring_cells(config, streams.margin)
+    first = streams.position[:, None] * config.steps
+    positions = first + torch.arange(config.steps, device=like.device)
+    newest = positions[:, -1:]
+    age = (newest - torch.arange(cells, device=like.device)) % cells
+    held = newest - age
+    distance = positions[:, :, None] - held[:, None, :]
+    visible = (held[:, None, :] >= 0) & (distance >= 0) & (distance < config.context)
+    cosine, sine = _angles(config, positions, like.dtype)
+    return Attend(
+        cosine, sine, visible[:, None], torch.arange(len(positions), device=like.device)[:, None], positions % cells
+    )
+
+
+def _angles(config: TransformerConfig, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Cosine and sine [B, 1, T, head / 2] for positions [B, T].
+
+    In float64: in float32 an angle at position 135,000 (three hours) is off by up to a hundredth of a radian.
+    """
+    half = config.dimension // config.heads // 2
+    rates = torch.exp(
+        torch.arange(half, device=positions.device, dtype=torch.float64) * (-math.log(config.period) / half)
+    )
+    angles = positions[:, None, :, None].double() * rates
+    return angles.cos().float(), angles.sin().float()
+
+
+def _turn(x: Tensor, attend: Attend) -> Tensor:
+    """Rotary embedding (Su et al., 2021, arXiv:2104.09864) of neighbouring pairs, [B, heads, T, head]."""
+    real, imaginary = x.float().view(*x.shape[:-1], -1, 2).unbind(-1)
+    turned = (real * attend.cosine - imaginary * attend.sine, real * attend.sine + imaginary * attend.cosine)
+    return torch.stack(turned, dim=-1).flatten(-2).to(x.dtype)
