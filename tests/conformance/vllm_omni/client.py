@@ -55,6 +55,10 @@ class Observed(DuplexClient):
         await self.send({"type": "session.update", "session": {"type": "realtime", **session}})
         await self.seen("session.updated", len(self.raw))
 
+    def numbers(self) -> list[int]:
+        """`server_event_seq` of every event that has one, in the order of arrival."""
+        return [event["server_event_seq"] for event in self.raw.entries if "server_event_seq" in event]
+
     def refused(self) -> dict[str, dict[str, Any]]:
         """The error that answered an event, by the type of that event."""
         kinds = {payload["event_id"]: payload["type"] for payload in self.sent}

@@ -1,10 +1,9 @@
 """A spoken question; the reply is acknowledged while it plays, as this client does, and the session closed by word."""
 
 import asyncio
-import time
 from pathlib import Path
 
-from client import RATE, AudioFormat, DuplexProtocolError, Observed, SessionConfig
+from client import RATE, AudioFormat, Observed, SessionConfig
 from scenario import arguments, report
 
 
@@ -13,28 +12,31 @@ async def main() -> None:
     pcm = AudioFormat("pcm16", RATE)
     config = SessionConfig(input_audio=pcm, output_audio=pcm, turn_detection={"type": "server_vad"})
     async with Observed(given["url"], config) as client:
-        # Its own session.update has no type; whether that is taken shows in what is reported below.
+        # The client's own session.update asks for no transcripts.
         await client.configure({"audio": {"input": {"transcription": {"model": "whisper-1"}}}})
         client.microphone.open()
         await asyncio.sleep(0.5)
         await client.microphone.say(given["question"])
-        while True:
-            try:
-                response = await asyncio.wait_for(anext(client.responses()), 45)
-                break
-            except DuplexProtocolError:
-                continue
+        response = await asyncio.wait_for(anext(client.responses()), 45)
         audio = bytearray()
         async for chunk in response.audio():
             audio += chunk
             await client.ack_playback(response.played_ms, response_id=response.response_id)
+        # More than was ever sent, while it may still be playing.
+        await client.ack_playback(response.played_ms + 5000, response_id=response.response_id)
         heard = await client.seen("conversation.item.input_audio_transcription.completed")
         done = response.done_event.raw["response"]
         await client.send({"type": "session.heartbeat"})
+        await client.seen("session.heartbeat_ack")
         await client.microphone.close()
+        # The ledger closes when the last of it has been heard; what is reported later is answered with its last word.
+        await asyncio.sleep(1)
+        mark = len(client.raw)
+        await client.ack_playback(response.played_ms, item_id=done["output"][0]["id"])
+        settled = await client.seen("playback.acknowledged", mark)
         Path(given["reply"]).write_bytes(bytes(audio))
-        before = time.monotonic()
-        await client.close(timeout_s=2)
+        await client.close(timeout_s=20)
+        acknowledged = [event["event"] for event in client.raw.entries if event["type"] == "playback.acknowledged"]
         report(
             {
                 "session": client.session_id,
@@ -44,12 +46,13 @@ async def main() -> None:
                 "status": done["status"],
                 "said_at_end": done["output"][0]["content"][0]["transcript"],
                 "played_ms": response.played_ms,
-                "resume_token": client.resume_token,
-                "sequenced": any("server_event_seq" in event for event in client.raw.entries),
+                "playback": [event["playback"] for event in acknowledged],
+                "settled": settled["event"],
+                "item": done["output"][0]["id"],
+                "numbers": client.numbers(),
                 "sent": sorted({payload["type"] for payload in client.sent}),
                 "refused": client.refused(),
-                "close_s": time.monotonic() - before,
-                "closed": any(event["type"] == "session.closed" for event in client.raw.entries),
+                "closed": [event["reason"] for event in client.raw.entries if event["type"] == "session.closed"],
             }
         )
 
