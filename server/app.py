@@ -29,12 +29,14 @@ from sessions.ports import Busy
 
 from . import http
 from .auth import SUBPROTOCOL, Access, Denied, Grant
+from .calls import Calls, peer_settings
 from .carriers.websocket import WebSocketCarrier
 from .client_secrets import MAX_BODY, ClientSecrets, NoRoom, parse_wanted
 from .dialects.checks import Object, Rejected
 from .dialects.realtime import RealtimeDialect
 from .dialects.realtime_duplex import RealtimeDuplexDialect
 from .dialects.realtime_duplex_in import switch
+from .dialects.realtime_track import TrackDialect
 from .keys import KeyRing
 from .metrics import LoopLag, prometheus, resident_bytes
 from .models_loading import Models, load
@@ -68,6 +70,16 @@ class Talkover:
             KeyRing(settings.all_keys()),
             ClientSecrets(single_use=settings.ephemeral_single_use),
             open_to_all=settings.insecure_no_auth,
+            origins=settings.origins,
+        )
+        self.calls = Calls(
+            peer_settings(settings),
+            settings.origins,
+            self.access,
+            self.counters,
+            lambda: self.manager,
+            self._track_dialect,
+            self._denied,
         )
         self._ending = False
         self._carriers: set[WebSocketCarrier] = set()
@@ -80,6 +92,7 @@ class Talkover:
                 Route("/healthz", self._healthz),
                 Route("/metrics", self._metrics),
                 Route("/v1/realtime/client_secrets", self._client_secrets, methods=["POST"]),
+                *self.calls.routes(),
                 WebSocketRoute("/v1/realtime", self._realtime),
                 WebSocketRoute("/{path:path}", self._elsewhere),
             ],
@@ -101,6 +114,7 @@ class Talkover:
             models = await self._loaded(loading)
             if self.manager is not None:
                 await self.manager.close()
+            await self.calls.close()
             if models is not None:
                 await asyncio.to_thread(models.close)
 
@@ -211,7 +225,8 @@ class Talkover:
         gauges = {
             "sessions": len(self.manager) if self.manager is not None else 0,
             "mail_waiting": self.manager.waiting if self.manager is not None else 0,
-            "unsent_bytes": sum(carrier.waiting for carrier in self._carriers),
+            "calls": len(self.calls),
+            "unsent_bytes": sum(carrier.waiting for carrier in self._carriers) + self.calls.waiting,
             "resident_bytes": resident_bytes(),
         }
         return PlainTextResponse(prometheus(self.counters, self.lag, gauges), media_type="text/plain; version=0.0.4")
@@ -257,6 +272,13 @@ class Talkover:
         self._check_possible(dialect.config)
         return dialect
 
+    def _track_dialect(self, model: str, patch: Object | None, resumable: bool) -> TrackDialect:
+        """For a call. `resumable`: its client may come back. Raises Rejected for a wrong `patch`."""
+        grace = from_ms(1000 * self.settings.resume_grace_s) if resumable else 0
+        dialect = TrackDialect(model, replace(self._defaults, grace=grace), patch=patch)
+        self._check_possible(dialect.config)
+        return dialect
+
     def _check_possible(self, config: SessionConfig) -> None:
         """What a session begins with is not asked for by a command, so no command is there to be refused. Raises
         Rejected."""
@@ -289,6 +311,9 @@ class Talkover:
             await _refuse(socket, "not_ready", f"the server is not ready yet: {self.stage}", retry_after=5.0)
             return
         asked = socket.query_params
+        if "call_id" in asked:
+            await self.calls.watch(socket, grant)
+            return
         try:
             model = asked.get("model", "talkover")
             bound = None if grant.secret is None else grant.secret.session

@@ -56,8 +56,12 @@ class Grant:
 class Access:
     """Decides about every request. It reads headers and nothing else."""
 
-    def __init__(self, keys: KeyRing, secrets: ClientSecrets, *, open_to_all: bool = False) -> None:
-        """`open_to_all`: nothing is asked for although the server is not on loopback (`--insecure-no-auth`)."""
+    def __init__(
+        self, keys: KeyRing, secrets: ClientSecrets, *, open_to_all: bool = False, origins: Sequence[str] = ()
+    ) -> None:
+        """`open_to_all`: nothing is asked for although the server is not on loopback (`--insecure-no-auth`).
+        `origins`: of pages elsewhere that are let in as those of this machine are."""
+        self._origins = frozenset(origins)
         self._keys = keys
         self.secrets = secrets
         self._open_to_all = open_to_all
@@ -115,7 +119,7 @@ class Access:
         Browsers let any page connect to a WebSocket on loopback, and always say which page it is (RFC 6455 section
         10.2).
         """
-        if origin is not None and not self._open_to_all and not is_local(origin):
+        if origin is not None and not self._open_to_all and origin not in self._origins and not is_local(origin):
             raise Denied(
                 403, ORIGIN, "pages from other hosts may not connect to a server without API keys; set --api-key"
             )

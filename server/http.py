@@ -56,25 +56,40 @@ async def json_text(request: Request, longest: int) -> str:
 
     Raises BodyRefused (413, 415) and Rejected (not UTF-8).
     """
-    declared = request.headers.get("content-length", "0")
-    if declared.isdigit() and int(declared) > longest:
-        raise _too_large(longest)
-    body = bytearray()
-    async for piece in request.stream():
-        body += piece
-        if len(body) > longest:
-            raise _too_large(longest)
+    body = await _body(request, longest)
     if not body:
         return ""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         # Also what keeps other sites' pages from posting here: a browser asks first before it sends this type.
         raise BodyRefused(415, "unsupported_media_type", "send the body as JSON, with Content-Type: application/json")
+    return _decoded(body, "JSON")
+
+
+async def text(request: Request, longest: int) -> str:
+    """The body as text of at most `longest` bytes. Raises BodyRefused (413) and Rejected (not UTF-8)."""
+    return _decoded(await _body(request, longest), "text")
+
+
+async def _body(request: Request, longest: int) -> bytes:
+    declared = request.headers.get("content-length", "0")
+    if declared.isdigit() and int(declared) > longest:
+        raise too_large(longest)
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > longest:
+            raise too_large(longest)
+    return bytes(body)
+
+
+def _decoded(body: bytes, what: str) -> str:
     try:
         return body.decode("utf-8")
     except UnicodeDecodeError:
-        raise Rejected(INVALID_JSON, "the body is not UTF-8; send JSON in UTF-8") from None
+        raise Rejected(INVALID_JSON, f"the body is not UTF-8; send {what} in UTF-8") from None
 
 
-def _too_large(longest: int) -> BodyRefused:
+def too_large(longest: int) -> BodyRefused:
+    """The refusal of a body of more than `longest` bytes."""
     return BodyRefused(413, "request_too_large", f"the body is too long; at most {longest} bytes are taken")

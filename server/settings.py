@@ -20,6 +20,7 @@ GROUPS: Mapping[str, str] = {
     "server": "where it listens and how much it takes",
     "models": "what hears, thinks and speaks",
     "access": "who may connect, and over what",
+    "webrtc": "calls from browsers",
     "recording": "what is kept of the conversations",
 }
 """Groups of options in the help, in this order, and what each is about."""
@@ -94,6 +95,40 @@ class Settings:
     tls_cert: Path | None = _setting(None, "certificate chain (PEM), for https and wss", "access", metavar="FILE")
     tls_key: Path | None = _setting(None, "private key of the certificate (PEM)", "access", metavar="FILE")
     tls_self_signed: bool = _setting(False, "make a certificate for localhost, for development, and use it", "access")
+    allow_origins: tuple[str, ...] = _setting(
+        (),
+        "origin of pages elsewhere that may make calls, such as https://app.example; repeatable, in the variable "
+        "separated by commas",
+        "webrtc",
+        option="allow-origin",
+        metavar="ORIGIN",
+    )
+    rtc_addresses: tuple[str, ...] = _setting(
+        (),
+        "address of this machine that calls may use; repeatable, in the variable separated by commas (default: the one "
+        "that is listened on; for 0.0.0.0 all but loopback)",
+        "webrtc",
+        option="rtc-address",
+        metavar="IP",
+    )
+    rtc_public_address: str | None = _setting(
+        None, "address under which those are reached from outside, behind 1:1 NAT", "webrtc", metavar="IP"
+    )
+    ice_servers: tuple[str, ...] = _setting(
+        (),
+        "STUN or TURN server, such as turn:turn.example:3478?transport=udp; repeatable, in the variable separated by "
+        "commas",
+        "webrtc",
+        option="ice-server",
+        metavar="URL",
+    )
+    ice_username: str | None = _setting(None, "user name at the TURN server", "webrtc", metavar="NAME")
+    ice_credential: str | None = _setting(
+        None, "password at the TURN server", "webrtc", secret=True, metavar="PASSWORD"
+    )
+    ice_relay_only: bool = _setting(False, "reach clients through the TURN server alone", "webrtc")
+    rtc_bitrate: int = _setting(32_000, "bit/s of a voice, either way", "webrtc", metavar="N")
+    rtc_dtx: bool = _setting(False, "let clients send nothing while nothing is said", "webrtc")
     record: Path | None = _setting(None, "record every session below this folder", "recording", metavar="DIR")
 
     def check(self) -> Settings:
@@ -117,6 +152,7 @@ class Settings:
         if not 0 <= self.resume_grace_s <= 3600:
             raise SettingsError("--resume-grace-s must lie between 0 and 3600")
         self._check_access()
+        self._check_webrtc()
         return self
 
     def _check_access(self) -> None:
@@ -139,6 +175,54 @@ class Settings:
         if self.tls_self_signed and self.tls_cert is not None:
             raise SettingsError("--tls-self-signed makes a certificate; do not give --tls-cert and --tls-key as well")
 
+    def _check_webrtc(self) -> None:
+        for name, addresses in (
+            ("--rtc-address", _parts(self.rtc_addresses)),
+            ("--rtc-public-address", (self.rtc_public_address,) if self.rtc_public_address is not None else ()),
+        ):
+            for address in addresses:
+                try:
+                    ipaddress.ip_address(address)
+                except ValueError:
+                    raise SettingsError(f"{name} {address}: that is no IP address; give one, not a name") from None
+        for url in _parts(self.ice_servers):
+            if url.partition(":")[0] not in ("stun", "turn", "turns"):
+                raise SettingsError(f"--ice-server {url}: begin it with stun:, turn: or turns:")
+        relays = any(url.startswith("turn") for url in _parts(self.ice_servers))
+        if relays and (self.ice_username is None or self.ice_credential is None):
+            raise SettingsError("a TURN server needs --ice-username and --ice-credential")
+        if self.ice_relay_only and not relays:
+            raise SettingsError("--ice-relay-only needs a TURN server; give --ice-server turn:HOST:PORT")
+        if not 6_000 <= self.rtc_bitrate <= 128_000:
+            raise SettingsError("--rtc-bitrate must lie between 6000 and 128000")
+        for origin in _parts(self.allow_origins):
+            scheme, separator, rest = origin.partition("://")
+            if scheme not in ("http", "https") or not separator or not rest or "/" in rest:
+                raise SettingsError(f"--allow-origin {origin}: give scheme, host and port alone: https://app.example")
+
+    @property
+    def origins(self) -> tuple[str, ...]:
+        """Origins of pages elsewhere that may make calls."""
+        return _parts(self.allow_origins)
+
+    @property
+    def ice_urls(self) -> tuple[str, ...]:
+        """URLs of the STUN and TURN servers."""
+        return _parts(self.ice_servers)
+
+    @property
+    def ice_addresses(self) -> tuple[str, ...] | None:
+        """Local addresses that calls may use; None: all but loopback."""
+        if self.rtc_addresses:
+            return _parts(self.rtc_addresses)
+        if self.host == "localhost":
+            return ("127.0.0.1",)
+        try:
+            address = ipaddress.ip_address(self.host)
+        except ValueError:
+            return None
+        return None if address.is_unspecified else (self.host,)
+
     def all_keys(self) -> tuple[str, ...]:
         """The API keys of the option, the variable and the file. Raises InvalidKey."""
         found = [key for given in self.api_keys for key in keys.split_keys(given, "--api-key")]
@@ -160,6 +244,11 @@ class Settings:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
             return False
+
+
+def _parts(given: tuple[str, ...]) -> tuple[str, ...]:
+    """The values of a repeatable setting, of which each may hold several, separated by commas."""
+    return tuple(part.strip() for one in given for part in one.split(",") if part.strip())
 
 
 def add_options(parser: argparse.ArgumentParser, *names: str) -> None:

@@ -1,0 +1,454 @@
+"""Realtime over WebRTC: calls are made, hung up and watched by HTTP, and carried by peer connections.
+
+https://platform.openai.com/docs/api-reference/realtime-calls. A call is one connection; its session may outlive it and
+be joined by another call (see docs/webrtc.md).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import secrets
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from python_multipart.exceptions import FormParserError
+from starlette.datastructures import UploadFile
+from starlette.formparsers import MultiPartException, MultiPartParser
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Route
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from codec.opus import OpusUnavailable
+from sessions.core.events import Close
+from sessions.counters import Counters
+from sessions.manager import SessionHandle, SessionManager
+from sessions.ports import Busy, NotResumable
+
+from . import http
+from .auth import ORIGIN, SUBPROTOCOL, Access, Denied, Grant
+from .carriers.webrtc import sdp
+from .carriers.webrtc.carrier import WebRtcCarrier
+from .carriers.webrtc.pacer import Pacer
+from .carriers.webrtc.peer import PeerSettings, ice_servers
+from .dialects.checks import INVALID_VALUE, MISSING, Json, Object, Rejected, a_string, an_object, parse, required
+from .dialects.realtime_track import TrackDialect
+from .settings import Settings
+
+log = logging.getLogger(__name__)
+
+MAX_BODY: Final = 512 * 1024
+"""Bytes of a request: an offer, and a session object."""
+WATCHERS_MOST: Final = 8
+"""Sidebands of one call."""
+WATCHER_WAITING: Final = 1000
+"""Events that may wait for a sideband that does not read, before it is given up."""
+
+NOT_FOUND: Final = "call_not_found"
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+def peer_settings(settings: Settings) -> PeerSettings:
+    """How connections are made, as `settings` say."""
+    return PeerSettings(
+        addresses=settings.ice_addresses,
+        public_address=settings.rtc_public_address,
+        ice_servers=ice_servers(settings.ice_urls, settings.ice_username, settings.ice_credential),
+        relay_only=settings.ice_relay_only,
+        bitrate=settings.rtc_bitrate,
+        dtx=settings.rtc_dtx,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A request for a call. `resumable`: the client may come back. `resume`: session and token, where it is back."""
+
+    offer: sdp.Offer
+    session: Object | None
+    model: str
+    resumable: bool
+    resume: tuple[str, str] | None
+
+
+@dataclass(slots=True)
+class Call:
+    """One call that is there. `secret` is the ephemeral key that made it, by its id."""
+
+    id: str
+    carrier: WebRtcCarrier
+    handle: SessionHandle
+    dialect: TrackDialect
+    secret: bytes | None
+    watchers: int = 0
+
+
+class Calls:
+    """All calls of the process, and their routes."""
+
+    def __init__(
+        self,
+        settings: PeerSettings,
+        origins: Sequence[str],
+        access: Access,
+        counters: Counters,
+        manager: Callable[[], SessionManager | None],
+        dialect: Callable[[str, Object | None, bool], TrackDialect],
+        denied: Callable[[Denied], JSONResponse],
+    ) -> None:
+        """`origins`: of pages elsewhere that may make calls. `manager`: None while the models are prepared. `dialect`
+        makes one for a model's name, a session object and whether the client may come back; it raises Rejected for a
+        wrong session object. `denied` counts and answers a refusal of access."""
+        self._origins = frozenset(origins)
+        self._settings = settings
+        self._access = access
+        self._counters = counters
+        self._manager = manager
+        self._dialect = dialect
+        self._denied = denied
+        self._pacer: Pacer | None = None
+        self._calls: dict[str, Call] = {}
+        self._dialects: dict[str, TrackDialect] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def routes(self) -> list[BaseRoute]:
+        found: list[BaseRoute] = []
+        for path, answer in (
+            ("/v1/realtime/calls", self._create),
+            ("/v1/realtime", self._create),
+            ("/v1/realtime/calls/{call_id}/hangup", self._hangup),
+        ):
+            found.append(Route(path, self._shared(answer), methods=["POST"]))
+            if self._origins:
+                found.append(Route(path, self._preflight, methods=["OPTIONS"]))
+        return found
+
+    # --- pages of other origins (https://fetch.spec.whatwg.org/#http-cors-protocol) ----------------------------------
+
+    def _cors(self, request: Request) -> dict[str, str]:
+        origin = request.headers.get("origin")
+        if origin is None or origin not in self._origins:
+            return {}
+        return {"Access-Control-Allow-Origin": origin, "Vary": "Origin", "Access-Control-Expose-Headers": "Location"}
+
+    def _shared(self, answer: Endpoint) -> Endpoint:
+        """`answer` with what lets a page of an allowed origin read it."""
+
+        async def shared(request: Request) -> Response:
+            response = await answer(request)
+            response.headers.update(self._cors(request))
+            return response
+
+        return shared
+
+    async def _preflight(self, request: Request) -> Response:
+        allowed = self._cors(request)
+        if not allowed:
+            return http.error(403, ORIGIN, "pages of this origin may not make calls here; set --allow-origin")
+        # What the SDKs send beside the two that matter differs from version to version.
+        wanted = request.headers.get("access-control-request-headers", "authorization, content-type")
+        allowed |= {
+            "Access-Control-Allow-Methods": "POST",
+            "Access-Control-Allow-Headers": wanted[:1000],
+            "Access-Control-Max-Age": "600",
+        }
+        return Response(status_code=204, headers=allowed)
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    @property
+    def waiting(self) -> int:
+        """Bytes that wait for the peers of all calls."""
+        return sum(call.carrier.waiting for call in self._calls.values())
+
+    async def close(self) -> None:
+        """Wait until every connection is closed; their sessions have been ended before."""
+        while self._tasks:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # --- a call ------------------------------------------------------------------------------------------------------
+
+    async def _create(self, request: Request) -> Response:
+        """POST /v1/realtime/calls, and /v1/realtime as older clients have it."""
+        try:
+            grant = self._access.session(request.headers)
+            wanted = await self._read(request)
+            return await self._begin(wanted, grant)
+        except Denied as denied:
+            return self._denied(denied)
+        except http.BodyRefused as refused:
+            return http.error(refused.status, refused.code, refused.message)
+        except sdp.OfferRefused as refused:
+            return http.error(400, refused.code, refused.message, param="sdp")
+        except Rejected as rejected:
+            return http.error(400, rejected.code, rejected.message, param=rejected.param)
+        except NotResumable as lost:
+            return http.error(409, lost.code, str(lost), param="session.x_talkover.resume")
+        except Busy as busy:
+            self._counters.add("sessions_refused")
+            headers = {"Retry-After": str(math.ceil(busy.retry_after))}
+            return http.error(503, "server_busy", str(busy), kind="server_error", headers=headers)
+        except OpusUnavailable as missing:
+            return http.error(503, "opus_unavailable", str(missing), kind="server_error")
+
+    async def _begin(self, wanted: Wanted, grant: Grant) -> Response:
+        manager = self._manager()
+        if manager is None:
+            headers = {"Retry-After": "5"}
+            message = "the server is not ready yet; GET /healthz says how far it is"
+            return http.error(503, "not_ready", message, kind="server_error", headers=headers)
+        bound = None if grant.secret is None else grant.secret.session
+        dialect = self._dialects.get(wanted.resume[0]) if wanted.resume is not None else None
+        if wanted.resume is not None and dialect is None:
+            raise NotResumable(
+                "unknown_session", f"there is no session {wanted.resume[0][:80]!r} any more; begin a new one"
+            )
+        if dialect is None:
+            dialect = self._dialect(wanted.model, _over(bound, wanted.session), wanted.resumable)
+            dialect.resumable = wanted.resumable
+        if self._pacer is None:
+            self._pacer = Pacer()
+        carrier = WebRtcCarrier(
+            self._settings,
+            dialect,
+            self._counters,
+            self._pacer,
+            output_rate=manager.engine.capabilities.output_rate,
+        )
+        try:
+            answer = await carrier.answer(wanted.offer)
+            if wanted.resume is not None:
+                handle = manager.attach(*wanted.resume, carrier)
+            else:
+                handle = manager.open(carrier, dialect.config)
+        except BaseException:
+            await carrier.close()
+            raise
+        if grant.secret is not None:
+            self._access.secrets.used(grant.secret)
+        call = Call(f"rtc_{secrets.token_hex(12)}", carrier, handle, dialect, grant.secret.id if grant.secret else None)
+        self._calls[call.id] = call
+        self._counters.add("calls_made")
+        self._start(self._carry(call), call.id)
+        if wanted.resume is None:
+            self._dialects[handle.session] = dialect
+            self._start(self._forget(handle), f"{call.id}-session")
+        headers = {"Location": f"/v1/realtime/calls/{call.id}"}
+        return Response(answer, 201, headers=headers, media_type="application/sdp")
+
+    def _start(self, work: Coroutine[None, None, None], name: str) -> None:
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _carry(self, call: Call) -> None:
+        try:
+            await call.carrier.run(call.handle)
+        except Exception:
+            log.exception("call %s failed", call.id)
+        finally:
+            self._calls.pop(call.id, None)
+
+    async def _forget(self, handle: SessionHandle) -> None:
+        """Keep a session's dialect for as long as another call may join it."""
+        await handle.closed()
+        self._dialects.pop(handle.session, None)
+
+    # --- the request -------------------------------------------------------------------------------------------------
+
+    async def _read(self, request: Request) -> Wanted:
+        """Raises BodyRefused, OfferRefused, Rejected."""
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind == "multipart/form-data":
+            offer, session = await _form(request)
+        elif kind == "application/sdp":
+            offer, session = await http.text(request, MAX_BODY), None
+        else:
+            raise http.BodyRefused(
+                415,
+                "unsupported_media_type",
+                "send the SDP offer as application/sdp, or as the part `sdp` of multipart/form-data",
+            )
+        query = request.query_params
+        resumable, resume = query.get("resume") in ("1", "true"), None
+        if "resume_session" in query or "resume_token" in query:
+            resume = (query.get("resume_session", ""), query.get("resume_token", ""))
+        if session is not None and session.get("x_talkover") is not None:
+            ours = dict(an_object(session["x_talkover"], "session.x_talkover"))
+            wish = ours.pop("resume", None)
+            session = {**session, "x_talkover": ours}
+            if isinstance(wish, bool):
+                resumable = wish
+            elif wish is not None:
+                resume = _resume_of(wish, "session.x_talkover.resume")
+        model = query.get("model", "talkover")
+        if session is not None and session.get("model") is not None:
+            model = a_string(session["model"], "session.model", longest=512)
+        return Wanted(sdp.read_offer(offer), session, model, resumable, resume)
+
+    # --- hang-up and sideband ----------------------------------------------------------------------------------------
+
+    async def _hangup(self, request: Request) -> Response:
+        """POST /v1/realtime/calls/{call_id}/hangup."""
+        try:
+            call = self._find(request.path_params["call_id"], self._access.session(request.headers))
+        except Denied as denied:
+            return self._denied(denied)
+        if call is None:
+            return _no_call(request.path_params["call_id"])
+        call.handle.post(Close("hangup"))
+        return Response(status_code=200)
+
+    def _find(self, call_id: str, grant: Grant) -> Call | None:
+        """The call, for its maker and for every API key."""
+        call = self._calls.get(call_id)
+        if call is None or (grant.secret is not None and call.secret != grant.secret.id):
+            return None
+        return call
+
+    async def watch(self, socket: WebSocket, grant: Grant) -> None:
+        """A sideband: `WS /v1/realtime?call_id=…`. Every event of the call, and commands to it."""
+        call_id = socket.query_params["call_id"]
+        call = self._find(call_id, grant)
+        if call is None:
+            await socket.send_denial_response(_no_call(call_id))
+            return
+        if call.watchers >= WATCHERS_MOST:
+            message = f"{WATCHERS_MOST} sidebands are open on this call, no more are taken; close one of them"
+            await socket.send_denial_response(http.error(429, "too_many_sidebands", message))
+            return
+        call.watchers += 1
+        try:
+            await _Watcher(socket, call).run()
+        finally:
+            call.watchers -= 1
+
+
+class _Watcher:
+    """One sideband."""
+
+    def __init__(self, socket: WebSocket, call: Call) -> None:
+        self._socket = socket
+        self._call = call
+        self._queue: asyncio.Queue[str | None] = asyncio.Queue(WATCHER_WAITING)
+        self._over = False
+
+    async def run(self) -> None:
+        offered = self._socket.scope.get("subprotocols", [])
+        await self._socket.accept(subprotocol=SUBPROTOCOL if SUBPROTOCOL in offered else None)
+        carrier = self._call.carrier
+        for message in carrier.greet(self._call.handle.session):
+            self._queue.put_nowait(message)
+        stop = carrier.listen(self._take)
+        tasks = [
+            asyncio.create_task(work, name=f"{self._call.id}-{name}")
+            for name, work in (("writes", self._write()), ("reads", self._read()))
+        ]
+        parting = asyncio.create_task(self._part(), name=f"{self._call.id}-parts")
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stop()
+            for task in (*tasks, parting):
+                task.cancel()
+            await asyncio.gather(*tasks, parting, return_exceptions=True)
+
+    def _take(self, message: str) -> None:
+        if self._queue.full():
+            # It does not read. What it missed cannot be made up for, so it is told to come again.
+            self._end_queue()
+        else:
+            self._queue.put_nowait(message)
+
+    def _end_queue(self) -> None:
+        if self._queue.full():
+            self._queue.get_nowait()
+        self._queue.put_nowait(None)
+
+    async def _read(self) -> None:
+        while True:
+            message = await self._socket.receive()
+            if message["type"] == "websocket.disconnect":
+                return
+            text = message.get("text")
+            self._call.carrier.receive(message["bytes"] if text is None else text)
+
+    async def _write(self) -> None:
+        try:
+            while (message := await self._queue.get()) is not None:
+                await self._socket.send_text(message)
+            if self._over:
+                await self._socket.close(1000, "the call is over")
+            else:
+                await self._socket.close(1013, "slow_consumer: the peer did not read; connect again and keep reading")
+        except (WebSocketDisconnect, RuntimeError):
+            return
+
+    async def _part(self) -> None:
+        await self._call.handle.parted()
+        self._over = True
+        self._end_queue()
+
+
+async def _form(request: Request) -> tuple[str, Object | None]:
+    """The parts `sdp` and `session`. Raises BodyRefused and Rejected."""
+    declared = request.headers.get("content-length", "")
+    if declared.isdigit() and int(declared) > MAX_BODY:
+        raise http.too_large(MAX_BODY)
+    received = 0
+
+    async def bounded() -> AsyncGenerator[bytes, None]:
+        nonlocal received
+        async for piece in request.stream():
+            received += len(piece)
+            if received > MAX_BODY:
+                raise http.too_large(MAX_BODY)
+            yield piece
+
+    try:
+        parser = MultiPartParser(request.headers, bounded(), max_files=4, max_fields=4, max_part_size=MAX_BODY)
+        form = await parser.parse()
+    except (MultiPartException, FormParserError, KeyError) as error:
+        raise Rejected(INVALID_VALUE, f"the body is not multipart/form-data as it says ({str(error)[:100]})") from None
+    try:
+        parts = {name: await _part_text(name, form.get(name)) for name in ("sdp", "session")}
+    finally:
+        await form.close()
+    if parts["sdp"] is None:
+        raise Rejected(MISSING, "missing required parameter 'sdp': the part with the SDP offer", "sdp")
+    session = parts["session"]
+    return parts["sdp"], parse(session) if session is not None and session.strip() else None
+
+
+async def _part_text(name: str, part: UploadFile | str | None) -> str | None:
+    if not isinstance(part, UploadFile):
+        return part
+    try:
+        return (await part.read()).decode("utf-8")
+    except UnicodeDecodeError:
+        raise Rejected(INVALID_VALUE, f"the part {name!r} is not UTF-8", name) from None
+
+
+def _resume_of(wish: Json, path: str) -> tuple[str, str]:
+    """Session and token of a client that is back. Raises Rejected."""
+    asked = an_object(wish, path)
+    session, token = (
+        a_string(required(asked, key, f"{path}.{key}"), f"{path}.{key}", longest=256) for key in ("session", "token")
+    )
+    return session, token
+
+
+def _over(bound: Object | None, asked: Object | None) -> Object | None:
+    """What the key was minted for, and over it what the request says, field by field at the top."""
+    if bound is None or asked is None:
+        return bound if asked is None else asked
+    return {**bound, **asked}
+
+
+def _no_call(call_id: str) -> JSONResponse:
+    return http.error(404, NOT_FOUND, f"there is no call {call_id[:80]!r} any more", param="call_id")

@@ -1,0 +1,239 @@
+"""All that is used of aiortc and aioice beyond their documented interfaces, in one place.
+
+`tests/server/carriers/webrtc/test_seam.py` fails, name by name, when another version changes any of it.
+
+* Media. `RTCRtpSender.send` and `RTCRtpReceiver.receive`, which the connection calls once it is there, are replaced on
+  the instance: neither a sender task nor a decoder thread begins, and packets pass directly between the transport and
+  `Media`.
+* Addresses. ICE asks `aioice.ice.get_host_addresses` for the local addresses; it leaves 127.0.0.1 out and takes all
+  others. It is replaced by one that looks at a context variable.
+* Signs of life. Connectivity checks of the peer arrive at `aioice.ice.Connection.request_received`.
+* The longest message that the peer takes stands in the SCTP transport.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Final, Protocol
+
+import aioice.ice
+from aiortc import RTCPeerConnection, RTCRtpTransceiver, clock
+from aiortc.rtcrtpparameters import RTCRtpReceiveParameters, RTCRtpSendParameters
+from aiortc.rtcrtpreceiver import StreamStatistics
+from aiortc.rtp import (
+    RtcpReceiverInfo,
+    RtcpRrPacket,
+    RtcpSdesPacket,
+    RtcpSenderInfo,
+    RtcpSourceInfo,
+    RtcpSrPacket,
+    RtpPacket,
+)
+
+CLOCK: Final = 48_000
+
+_addresses: ContextVar[tuple[str, ...] | None] = ContextVar("ice_addresses", default=None)
+_every_address = aioice.ice.get_host_addresses
+
+
+def _host_addresses(use_ipv4: bool, use_ipv6: bool) -> list[str]:
+    chosen = _addresses.get()
+    return _every_address(use_ipv4, use_ipv6) if chosen is None else list(chosen)
+
+
+aioice.ice.get_host_addresses = _host_addresses
+
+
+@contextmanager
+def local_addresses(addresses: Sequence[str] | None) -> Iterator[None]:
+    """Gathering begun inside uses only `addresses` of this machine; None: all but loopback."""
+    token = _addresses.set(None if addresses is None else tuple(addresses))
+    try:
+        yield
+    finally:
+        _addresses.reset(token)
+
+
+class MediaSink(Protocol):
+    """Who gets what the peer sends. Nothing of it may raise: aiortc would end the connection."""
+
+    def packet(self, sequence: int, timestamp: int, payload: bytes) -> None:
+        """One RTP packet of Opus, authenticated; in the order of arrival."""
+
+    def started(self) -> None:
+        """Packets can be sent from now on."""
+
+    def alive(self) -> None:
+        """Something else came from the peer: RTCP or a connectivity check."""
+
+    def loss(self, fraction: float, round_trip: float | None) -> None:
+        """What the peer reports of our packets: the part that was lost, 0..1, and the round trip in seconds."""
+
+
+class Media:
+    """Both directions of one audio section, in the place of aiortc's sender and receiver. Opus alone is known here."""
+
+    def __init__(self, transceiver: RTCRtpTransceiver, sink: MediaSink) -> None:
+        """Takes over `transceiver`, before the descriptions are set."""
+        self._transceiver = transceiver
+        self._sink = sink
+        self._ssrc: int = transceiver.sender._ssrc
+        self._cname = b"talkover"
+        self._payload_type = 0
+        self._transport: Any = None
+        self._hears: dict[int, StreamStatistics] = {}
+        self._last_report: tuple[int, int, float] | None = None
+        self._sent_report: dict[int, float] = {}
+        self._packets = 0
+        self._octets = 0
+        vars(transceiver.sender)["send"] = self._sender_starts
+        vars(transceiver.receiver)["receive"] = self._receiver_starts
+
+    @property
+    def open(self) -> bool:
+        """Whether packets can be sent."""
+        return self._transport is not None and self._transport.state == "connected"
+
+    async def _sender_starts(self, parameters: RTCRtpSendParameters) -> None:
+        if self._transport is not None:
+            return
+        transport = self._transceiver.sender.transport
+        transport._register_rtp_sender(self, parameters)
+        self._payload_type = parameters.codecs[0].payloadType or 0
+        self._transport = transport
+        self._sink.started()
+
+    async def _receiver_starts(self, parameters: RTCRtpReceiveParameters) -> None:
+        self._transceiver.receiver.transport._register_rtp_receiver(self, parameters)
+
+    # --- out ---------------------------------------------------------------------------------------------------------
+
+    def send(self, sequence: int, timestamp: int, payload: bytes) -> bool:
+        """Protect and write one packet, at once; False where the connection is gone."""
+        header = (
+            b"\x80"
+            + bytes((self._payload_type,))
+            + sequence.to_bytes(2, "big")
+            + timestamp.to_bytes(4, "big")
+            + self._ssrc.to_bytes(4, "big")
+        )
+        self._packets += 1
+        self._octets += len(payload)
+        return self._write(header + payload)
+
+    def report(self, timestamp: int) -> None:
+        """Send RTCP: our sender report for `timestamp`, which is being sent now, and what we received of the peer."""
+        now = clock.current_ntp_time()
+        reports = [self._received(ssrc, heard) for ssrc, heard in self._hears.items()]
+        packets = bytes(
+            RtcpSrPacket(
+                ssrc=self._ssrc,
+                sender_info=RtcpSenderInfo(
+                    ntp_timestamp=now,
+                    rtp_timestamp=timestamp,
+                    packet_count=self._packets & 0xFFFFFFFF,
+                    octet_count=self._octets & 0xFFFFFFFF,
+                ),
+                reports=reports,
+            )
+        ) + bytes(RtcpSdesPacket(chunks=[RtcpSourceInfo(ssrc=self._ssrc, items=[(1, self._cname)])]))
+        self._sent_report = {(now >> 16) & 0xFFFFFFFF: time.monotonic(), **dict(list(self._sent_report.items())[:7])}
+        self._write(packets)
+
+    def _received(self, ssrc: int, heard: StreamStatistics) -> RtcpReceiverInfo:
+        last, delay = 0, 0
+        if self._last_report is not None and self._last_report[0] == ssrc:
+            last = self._last_report[1]
+            delay = min(0xFFFFFFFF, int((time.monotonic() - self._last_report[2]) * 65536))
+        return RtcpReceiverInfo(
+            ssrc=ssrc,
+            fraction_lost=heard.fraction_lost,
+            packets_lost=heard.packets_lost,
+            highest_sequence=heard.cycles + (heard.max_seq or 0),
+            jitter=heard.jitter,
+            lsr=last,
+            dlsr=delay,
+        )
+
+    def _write(self, packet: bytes) -> bool:
+        if not self.open:
+            return False
+        # A coroutine by name only: nothing in it waits, down to the datagram's `sendto`. So it is stepped here, and the
+        # packet is on its way when this returns; a task of its own would come after the gate.
+        writing = self._transport._send_rtp(packet)
+        try:
+            writing.send(None)
+        except StopIteration:
+            return True
+        except ConnectionError:
+            return False
+        writing.close()
+        raise RuntimeError("aiortc waits while it sends a packet; this version cannot be used")
+
+    # --- in: what the transport calls --------------------------------------------------------------------------------
+
+    async def _handle_rtp_packet(self, packet: RtpPacket, arrival_time_ms: int) -> None:
+        heard = self._hears.get(packet.ssrc)
+        if heard is None:
+            if len(self._hears) >= 8:
+                self._hears.clear()
+            heard = self._hears[packet.ssrc] = StreamStatistics(CLOCK)
+        heard.add(packet)
+        self._sink.packet(packet.sequence_number, packet.timestamp, packet.payload)
+
+    async def _handle_rtcp_packet(self, packet: object) -> None:
+        self._sink.alive()
+        if isinstance(packet, RtcpSrPacket):
+            middle = (packet.sender_info.ntp_timestamp >> 16) & 0xFFFFFFFF
+            self._last_report = (packet.ssrc, middle, time.monotonic())
+        if isinstance(packet, RtcpSrPacket | RtcpRrPacket):
+            for report in packet.reports:
+                if report.ssrc == self._ssrc:
+                    self._sink.loss(report.fraction_lost / 256, self._round_trip(report))
+
+    def _round_trip(self, report: RtcpReceiverInfo) -> float | None:
+        """RFC 3550 section 6.4.1, by our own clock alone."""
+        sent = self._sent_report.get(report.lsr)
+        if sent is None:
+            return None
+        return max(0.0, time.monotonic() - sent - report.dlsr / 65536)
+
+    def _handle_disconnect(self) -> None:
+        """The transport is gone; the connection's state says so as well."""
+
+    # --- end ---------------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Let go of the transport. Idempotent."""
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            transport._unregister_rtp_sender(self)
+            transport._unregister_rtp_receiver(self)
+
+
+def watch_checks(connection: RTCPeerConnection, alive: Callable[[], None]) -> None:
+    """Call `alive` for every connectivity check of the peer, which go on for as long as it is there (RFC 7675)."""
+    for ice in _ice_connections(connection):
+        answer = ice.request_received
+
+        def received(message: Any, addr: tuple[str, int], protocol: Any, answer: Any = answer) -> None:
+            alive()
+            answer(message, addr, protocol)
+
+        ice.request_received = received
+
+
+def _ice_connections(connection: RTCPeerConnection) -> list[Any]:
+    transports = [transceiver.receiver.transport for transceiver in connection.getTransceivers()]
+    if connection.sctp is not None:
+        transports.append(connection.sctp.transport)
+    found: dict[int, Any] = {id(one.transport._connection): one.transport._connection for one in transports}
+    return list(found.values())
+
+
+def longest_message(connection: RTCPeerConnection) -> int:
+    """Bytes of the longest data channel message that the peer takes (RFC 8841 section 6); 0: any."""
+    return int(connection.sctp._remote_max_message_size) if connection.sctp is not None else 0

@@ -1,0 +1,53 @@
+"""The Realtime dialect where audio goes by a media track, and what only we say there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sessions.core.config import SessionConfig
+
+from . import realtime_session as schema
+from .checks import Json, Object
+from .realtime import RealtimeDialect
+
+
+class TrackDialect(RealtimeDialect):
+    """One call's translator. It serves all connections of its session, one after the other."""
+
+    def __init__(self, model: str, defaults: SessionConfig | None = None, *, patch: Object | None = None) -> None:
+        """See `RealtimeDialect`. Raises Rejected for a wrong `patch`."""
+        super().__init__(model, defaults, patch=patch, track=True)
+        self.resumable = False
+        """Whether the client said that it may come back."""
+        self.resume_token = ""
+        """What the next connection must show to join the session; stands in `session.x_talkover.resume_token`."""
+
+    def _shown(self) -> Object:
+        shown = super()._shown()
+        if not self.resumable:
+            return shown
+        own = shown.get("x_talkover")
+        ours: Object = own if isinstance(own, Mapping) else {}
+        return {**shown, "x_talkover": {**ours, "resume_token": self.resume_token}}
+
+    def own(self, name: str, values: Mapping[str, Json]) -> list[str]:
+        """The event "x_talkover.`name`" for a client that asked for our notices, else none."""
+        if not schema.wants_notices(self._session):
+            return []
+        return [self._dump({"type": f"x_talkover.{name}", **values})]
+
+    def too_large(self, kind: str, most: int) -> str:
+        """The error in the place of an event `kind` that is longer than the `most` bytes that the client takes."""
+        return self._dump(
+            {
+                "type": "error",
+                "error": {
+                    "type": "server_error",
+                    "code": "message_too_large",
+                    "message": f"an event {kind[:80]!r} has more than the {most} bytes that this data channel takes "
+                    "and was not sent; open a sideband WebSocket (?call_id=) for events of that size",
+                    "param": None,
+                    "event_id": None,
+                },
+            }
+        )
