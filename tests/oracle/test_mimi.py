@@ -30,6 +30,6 @@ def test_transformers_cannot_decode_a_stream_and_ours_can() -> None:
     """Its cache covers the transformer; the convolutions begin anew at every frame."""
     found = compare("mimi_transformers")
     assert found["codes_equal"] == 1.0, found
-    assert min(found["distinct"]) >= 5, found
+    assert min(found["distinct"]) >= 4, found
     assert found["our_error"] <= 1e-5, found
     assert found["their_streaming_error"] >= 0.1, found
