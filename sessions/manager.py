@@ -156,6 +156,7 @@ class SessionManager:
         self.recorder = recorder
         self.incarnation = incarnation
         self.max_sessions = max_sessions
+        self.crossing = _Crossing()
         self._runners: dict[str, _Runner] = {}
         self._closing = False
 
@@ -207,6 +208,36 @@ class SessionManager:
         await asyncio.gather(*(runner.done.wait() for runner in runners))
         if self.recorder is not None:
             await asyncio.to_thread(self.recorder.close)
+
+
+class _Crossing:
+    """The way from other threads to the loop: whatever came before the loop's next turn crosses in one.
+
+    A wake-up of the loop costs more than handling what it brings, and models answer for many sessions at once.
+    """
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._waiting: deque[tuple[_Runner, Mail]] = deque()
+        self._called = False
+
+    def put(self, runner: _Runner, mail: Mail) -> None:
+        """From any thread. Mail of one thread keeps its order."""
+        self._waiting.append((runner, mail))
+        # Whoever finds it called may rely on it: `_deliver` takes it back before it looks what waits.
+        if not self._called:
+            self._called = True
+            try:
+                self._loop.call_soon_threadsafe(self._deliver)
+            except RuntimeError:
+                # The loop is closed: the process is going down and nobody is left to tell.
+                log.debug("event after the loop closed: %s", type(mail.event).__name__)
+
+    def _deliver(self) -> None:
+        self._called = False
+        while self._waiting:
+            runner, mail = self._waiting.popleft()
+            runner.put(mail)
 
 
 def _attached(carrier: CarrierPort) -> CarrierAttached:
@@ -316,11 +347,7 @@ class _Runner:
         if threading.get_ident() == self._thread:
             self.put(mail)
         else:
-            try:
-                self._loop.call_soon_threadsafe(self.put, mail)
-            except RuntimeError:
-                # The loop is closed: the process is going down and nobody is left to tell.
-                log.debug("event after the loop closed: %s", type(event).__name__)
+            self._manager.crossing.put(self, mail)
 
     def put(self, mail: Mail) -> None:
         lost = self.mailbox.put(mail)

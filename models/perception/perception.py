@@ -15,6 +15,7 @@ import atexit
 import logging
 import queue
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -51,6 +52,19 @@ it takes it at once, and one long stretch costs a tenth of many short ones."""
 
 SLICE: Ticks = TICK_RATE // 10
 """How much audio of a session whose noise is reduced is taken at once: 14 ms of work."""
+
+FEW = 8
+"""Sessions up to which every stretch of audio is taken as it comes."""
+GATHER = 0.008
+"""Seconds for which the intake of more sessions gathers before it looks: a window costs a third in a batch of 16."""
+
+PLAIN_SILENCE = -66.0
+"""Level in dBFS (RMS) below which a window behind `CALM` others without speech is not looked at: an amplitude of 16
+in 16 bits, two of the smallest steps of µ-law."""
+CALM = 8
+"""Windows without speech after which silence may be taken for what it is: a quarter of a second."""
+NO_SPEECH = 0.1
+"""Probability below which a window counts as one without speech."""
 
 NOISE_LIMIT_DB = 12.0
 """How far noise is lowered. More sounds cleaner to people and is worse for the recognizer: of 24 questions in babble at
@@ -126,6 +140,8 @@ class _Ear:
     """Whether speech is looked for, as far as the calls so far say; guarded by the intake's lock."""
     window: Ticks = 0
     """Where the next window begins."""
+    calm: int = 0
+    """Windows without speech since there was any."""
     jobs: dict[int, _Job] = field(default_factory=dict)
 
 
@@ -361,6 +377,9 @@ class EmbeddedPerception:
             with self._changed:
                 while not (self._busy or listening or self._stopping):
                     self._changed.wait()
+            if len(self._ears) > FEW:
+                time.sleep(GATHER)
+            with self._changed:
                 if self._stopping:
                     return
                 news = [(ear, self._take(ear)) for ear in list(self._busy)]
@@ -430,19 +449,27 @@ class EmbeddedPerception:
     def _look(self, ears: list[_Ear]) -> None:
         """One window of each."""
         windows = np.stack([ear.track.read(ear.window, ear.window + WINDOW_TICKS) for ear in ears])
-        states = [ear.speech or SpeechState() for ear in ears]
+        levels = np.round(10 * np.log10(np.mean(np.square(windows), axis=1) + 1e-12), 1)
+        plain = [ear.calm >= CALM and level < PLAIN_SILENCE for ear, level in zip(ears, levels, strict=True)]
+        heard = np.flatnonzero(np.logical_not(plain))
+        probabilities: Samples | None = np.zeros(len(ears), np.float32)
         try:
-            probabilities = self._detector.detect(windows, states)
-            levels = np.round(10 * np.log10(np.mean(np.square(windows), axis=1) + 1e-12), 1)
+            if probabilities is not None and len(heard):
+                states = [ears[row].speech or SpeechState() for row in heard]
+                probabilities[heard] = self._detector.detect(windows[heard], states)
         except Exception:
             # Nobody asked, so nobody is answered; the core's own time-outs see that no probability comes.
-            log.exception("speech detection failed for %d sessions", len(ears))
+            log.exception("speech detection failed for %d sessions", len(heard))
             self.windows_lost += len(ears)
             probabilities = None
         for row, ear in enumerate(ears):
             start, ear.window = ear.window, ear.window + WINDOW_TICKS
-            if probabilities is not None:
-                _tell(ear, SpeechProbability(start, ear.window, float(probabilities[row]), float(levels[row])))
+            if probabilities is None:
+                continue
+            if plain[row]:
+                ear.speech = ear.speech and SpeechState()
+            ear.calm = ear.calm + 1 if probabilities[row] < NO_SPEECH else 0
+            _tell(ear, SpeechProbability(start, ear.window, float(probabilities[row]), float(levels[row])))
 
     # --- answers -----------------------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from models.perception.asr import LanguageUnsupported, Recognition, TimedWord
 from models.perception.denoise import DELAY, HOP, Suppressor
-from models.perception.perception import WINDOW_TICKS, EmbeddedPerception, _Feed
+from models.perception.perception import CALM, WINDOW_TICKS, EmbeddedPerception, _Feed
 from models.perception.vad import WINDOW, SpeechState
 from sessions.core.effects import AssessTurn, OpenPerception, Transcribe
 from sessions.core.events import EndOfTurnProbability, Event, PerceptionFailed, SpeechProbability, Transcript
@@ -170,6 +170,27 @@ def test_no_probability_is_given_where_none_is_wanted(rig: Rig) -> None:
     rig.perception.open("s", LISTEN, events)
     rig.feed(0.1)
     assert events.until(SpeechProbability)[0].start == SECOND
+
+
+def test_plain_silence_is_reported_and_not_looked_at_until_there_is_a_sound(rig: Rig) -> None:
+    events = rig.open()
+    rig.feed(0.032 * 100)
+    heard = events.until(SpeechProbability, 100)
+    assert [event.end for event in heard] == [(n + 1) * WINDOW_TICKS for n in range(100)]
+    assert {event.probability for event in heard} == {0.0}
+    assert sum(rig.level.batches) == CALM
+    rig.feed(0.032, level=0.8)
+    assert events.until(SpeechProbability, 101)[-1].probability == pytest.approx(0.8, abs=0.001)
+    assert rig.level.states[-1][0] is not rig.level.states[0][0]
+
+
+def test_a_pause_in_speech_is_looked_at_however_silent_it_is(rig: Rig) -> None:
+    events = rig.open()
+    for _ in range(5):
+        rig.feed(0.032, level=0.8)
+        rig.feed(0.032 * (CALM - 1))
+    events.until(SpeechProbability, 5 * CALM)
+    assert sum(rig.level.batches) == 5 * CALM
 
 
 def test_windows_of_many_sessions_go_through_together_and_states_do_not_mix() -> None:
