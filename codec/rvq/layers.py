@@ -1,0 +1,94 @@
+"""Causal layers, and the state that lets them work through a signal piece by piece.
+
+Every layer gives the same result for a whole sequence and for its pieces: what it needs of the past is kept per slot in
+a `SlotState`. Without one a layer starts from silence and keeps nothing.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+class SlotState:
+    """What causal layers remember, per slot: tensors [slots, ...] by the layer that owns them.
+
+    One step is `begin(reset)`, any number of `read` and `write`, `commit(run)`. What a layer writes is only taken over
+    at the commit, and only for the slots that run, so that a paused slot does not move.
+    """
+
+    def __init__(self, slots: int) -> None:
+        self.slots = slots
+        self._kept: dict[nn.Module, Tensor] = {}
+        self._written: dict[nn.Module, Tensor] = {}
+
+    def begin(self, reset: Tensor) -> None:
+        """Forget the slots in `reset`, bool [slots]."""
+        self._written.clear()
+        if bool(reset.any()):
+            for kept in self._kept.values():
+                kept[reset] = 0  # assigned and not multiplied: a NaN does not survive
+
+    def read(self, owner: nn.Module, like: Tensor, length: int) -> Tensor:
+        """The last `length` steps that `owner` saw, shape [slots, channels of `like`, length]; zeros at first."""
+        kept = self._kept.get(owner)
+        return like.new_zeros(self.slots, like.shape[1], length) if kept is None else kept
+
+    def write(self, owner: nn.Module, tail: Tensor) -> None:
+        """What `owner` will want to read next time."""
+        self._written[owner] = tail
+
+    def commit(self, run: Tensor) -> None:
+        """Take over what was written for the slots in `run`, bool [slots]."""
+        everyone = bool(run.all())
+        for owner, written in self._written.items():
+            kept = self._kept.get(owner)
+            if everyone:
+                self._kept[owner] = written.clone()  # a tail is a view of something ten times as long
+            elif kept is None:
+                self._kept[owner] = keep_rows(run, written, torch.zeros_like(written))
+            else:
+                self._kept[owner] = keep_rows(run, written, kept)
+        self._written.clear()
+
+
+def keep_rows(run: Tensor, new: Tensor, old: Tensor) -> Tensor:
+    """Rows of `new` [slots, ...] where `run` [slots] holds, else of `old`; a NaN in an unused row has no effect."""
+    return torch.where(run.view(-1, *[1] * (new.dim() - 1)), new, old)
+
+
+class CausalConv(nn.Conv1d):
+    """Convolution of stride 1 on [batch, channels, steps] that sees only the past."""
+
+    def __init__(self, inputs: int, outputs: int, width: int, *, groups: int = 1) -> None:
+        super().__init__(inputs, outputs, width, groups=groups)
+        self._reach = width - 1
+
+    def forward(self, x: Tensor, state: SlotState | None = None) -> Tensor:
+        if state is None:
+            x = F.pad(x, (self._reach, 0))
+        else:
+            x = torch.cat((state.read(self, x, self._reach), x), 2)
+            state.write(self, x[:, :, -self._reach :])
+        return super().forward(x)
+
+
+class ConvNextBlock(nn.Module):
+    """A causal ConvNeXt block (Liu et al., 2022, arXiv 2201.03545) on [batch, channels, steps].
+
+    Depthwise convolution, norm over channels, expansion, GELU, projection, scaled residual.
+    """
+
+    def __init__(self, channels: int, hidden: int, width: int) -> None:
+        super().__init__()
+        self.depthwise = CausalConv(channels, channels, width, groups=channels)
+        self.norm = nn.LayerNorm(channels)
+        self.expand = nn.Linear(channels, hidden)
+        self.project = nn.Linear(hidden, channels)
+        self.scale = nn.Parameter(torch.full((channels,), 0.1))
+
+    def forward(self, x: Tensor, state: SlotState | None = None) -> Tensor:
+        y: Tensor = self.norm(self.depthwise(x, state).transpose(1, 2))
+        y = self.scale * self.project(F.gelu(self.expand(y)))
+        return x + y.transpose(1, 2)
