@@ -259,7 +259,7 @@ class App {
       type: 'realtime',
       ...(instructions ? { instructions } : {}),
       audio: { input: { turn_detection: TURNS[turns], transcription: { model: 'default' } } },
-      x_talkover: { notices: true },
+      x_talkover: { notices: true, resume: true },
     };
   }
 

@@ -13,7 +13,7 @@ import { keepResume, keptResume } from './settings.js';
 /** @typedef {'idle'|'opening'|'live'|'rejoining'} State */
 
 /** Codes with which the server says that there is nothing to join any more. */
-const OVER = new Set(['not_resumable', 'wrong_resume_token', 'session_not_found', 'session_over', 'call_not_found']);
+const OVER = new Set(['unknown_session', 'invalid_token', 'not_resumable']);
 /** Pauses between tries, ms; the last one is repeated. */
 const PAUSES = [0, 300, 700, 1500, 2500];
 /** How long to try, ms; the server's own patience ends it earlier with an answer. */
@@ -124,10 +124,10 @@ export class Session extends EventTarget {
    */
   #server(call, event) {
     this.#heard = performance.now();
-    if (event.type === 'session.created') {
-      this.id = event.session.id;
+    if (event.type === 'session.created' || event.type === 'session.updated') {
+      this.id = event.session.id ?? this.id;
       const token = event.session.x_talkover?.resume_token;
-      keepResume(token ? { session: this.id, token, at: Date.now() } : null);
+      if (token) keepResume({ session: this.id, token, at: Date.now() });
     }
     if (call === this.call) this.dispatchEvent(new CustomEvent('server', { detail: event }));
   }
