@@ -211,6 +211,9 @@ class Calls:
         if dialect is None:
             dialect = self._dialect(wanted.model, _over(bound, wanted.session), wanted.resumable)
             dialect.resumable = wanted.resumable
+        if wanted.resume is None and manager.max_sessions is not None and len(manager) >= manager.max_sessions:
+            # Known before anything is made for it; `open` looks again.
+            raise Busy(f"all {manager.max_sessions} sessions are in use; try again soon", retry_after=5.0)
         if self._pacer is None:
             self._pacer = Pacer()
         carrier = WebRtcCarrier(
@@ -226,6 +229,7 @@ class Calls:
                 handle = manager.attach(*wanted.resume, carrier)
             else:
                 handle = manager.open(carrier, dialect.config)
+            carrier.begin(handle)
         except BaseException:
             await carrier.close()
             raise
@@ -248,7 +252,7 @@ class Calls:
 
     async def _carry(self, call: Call) -> None:
         try:
-            await call.carrier.run(call.handle)
+            await call.carrier.run()
         except Exception:
             log.exception("call %s failed", call.id)
         finally:

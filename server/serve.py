@@ -35,6 +35,8 @@ def start_logging(level: str) -> None:
     # At its debug level every header of a handshake is written down, and a key stands in one of them. At its info level
     # it tells each connection, and where it listens, which is told better here.
     logging.getLogger("uvicorn").setLevel(max(logging.getLogger().level, logging.WARNING))
+    # At its info level it tells every pair of addresses that a call tries.
+    logging.getLogger("aioice").setLevel(max(logging.getLogger().level, logging.WARNING))
 
 
 def run(main: Coroutine[None, None, T]) -> T:

@@ -10,6 +10,7 @@ After a cut packets of silence go on: a browser that gets none extrapolates the 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import secrets
@@ -39,7 +40,7 @@ from sessions.core.timeline import TICK_RATE, Ticks, from_ms
 from sessions.ports import CarrierCapabilities, OutputFrame
 
 from .downlink import PACKET, Downlink
-from .pacer import INTERVAL, Pacer
+from .pacer import Pacer
 from .peer import Peer, PeerSettings
 from .playback import PlaybackMap
 from .sdp import Offer
@@ -53,10 +54,15 @@ CHANNELS_MOST: Final = 8
 
 MAX_MESSAGE: Final = 256 * 1024
 """Characters of one event of the client; a longer one is refused and the session goes on."""
+INBOX_MOST: Final = 4 * MAX_MESSAGE
+"""Characters of events that may wait for a session that is behind."""
+INBOX_EVENTS_MOST: Final = 4096
 MAX_REPORT: Final = 1024
 """Characters of one playback report."""
 CONNECT_WITHIN: Final = 15.0
 """Seconds from the answer to the first sign of the client's media path."""
+SENDING_WITHIN: Final = 1.0
+"""Seconds from the connection until our packets can go, if the client takes any."""
 GONE_AFTER: Final = 4.0
 """Seconds of silence after media or reports that came steadily, before the client counts as lost."""
 GONE_AFTER_QUIET: Final = 12.0
@@ -72,6 +78,8 @@ adds on a good path (measured: 46 to 48 ms from sending to the audio graph)."""
 LATE_PACKETS: Final = "uplink_late_packets"
 LOST_PACKETS: Final = "uplink_lost_packets"
 RECOVERED_PACKETS: Final = "uplink_recovered_packets"
+FLOODED: Final = "flooded"
+"""Counter and reason: connections given up because the peer sent more events than can be handled."""
 JUNK: Final = "junk_messages"
 """Counter: messages on the playback channel that are none."""
 STALLED: Final = "downlink_missed_packets"
@@ -94,6 +102,8 @@ class SessionHandle(Protocol):
     def audio(self, pcm: bytes, rate: int, concealed: bool = False) -> None: ...
 
     def item(self, create: ItemCreate, pcm: bytes, rate: int) -> None: ...
+
+    async def room(self) -> None: ...
 
     async def parted(self) -> None: ...
 
@@ -131,6 +141,9 @@ class WebRtcCarrier:
         self._handle: SessionHandle | None = None
         self._channel: RTCDataChannel | None = None
         self._reports: RTCDataChannel | None = None
+        self._inbox: deque[str | bytes] = deque()
+        self._inbox_size = 0
+        self._mail = asyncio.Event()
         self._unsent: deque[str] = deque()
         self._unsent_size = 0
         self._listeners: list[Callable[[str], None]] = []
@@ -142,6 +155,7 @@ class WebRtcCarrier:
         now = self._loop.time()
         self._deadline = now + CONNECT_WITHIN
         self._flow_at = self._alive_at = now
+        self._connected_at: float | None = None
         self._sending = False
         self._until_report = REPORT_EVERY
         self._gone: str | None = None
@@ -155,18 +169,29 @@ class WebRtcCarrier:
         """The SDP answer to an offer. Raises OfferRefused."""
         return await self._peer.answer(offer)
 
-    async def run(self, handle: SessionHandle) -> str:
-        """Carry `handle`'s session until the connection and the session are both done; returns why it ended."""
+    def begin(self, handle: SessionHandle) -> None:
+        """Greet the client of `handle`'s session, and carry it from now on. What the session said before follows."""
         self._handle = handle
         self._dialect.resume_token = handle.resume_token
-        for message in self._dialect.open(handle.session):
+        early, self._unsent = self._unsent, deque()
+        self._unsent_size = 0
+        for message in (*self._dialect.open(handle.session), *early):
             self._say(message)
         self._pacer.add(self)
+
+    async def run(self) -> str:
+        """Until the connection and the session are both done; returns why it ended. After `begin`."""
+        handle = self._handle
+        if handle is None:
+            raise RuntimeError("begin comes first")
+        reader = self._loop.create_task(self._read(handle), name=f"{handle.session}-reader")
         try:
             await self._done.wait()
         finally:
             self._lose("cancelled")
             self._pacer.remove(self)
+            reader.cancel()
+            await asyncio.gather(reader, return_exceptions=True)
             await self._peer.close()
             self._uplink.close()
         await handle.parted()
@@ -202,7 +227,12 @@ class WebRtcCarrier:
 
     def started(self) -> None:
         self._sending = True
-        self._alive_at = self._flow_at = self._loop.time()
+        self.connected()
+
+    def connected(self) -> None:
+        now = self._loop.time()
+        if self._connected_at is None:
+            self._connected_at = self._alive_at = self._flow_at = now
 
     def alive(self) -> None:
         self._alive_at = self._loop.time()
@@ -244,8 +274,24 @@ class WebRtcCarrier:
         self._lose(reason)
 
     def _event(self, message: str | bytes) -> None:
+        """An event of the client. It waits its turn: a data channel cannot be told to wait."""
         self._alive_at = self._loop.time()
-        self.receive(message)
+        self._inbox.append(message)
+        self._inbox_size += len(message)
+        if self._inbox_size > INBOX_MOST or len(self._inbox) > INBOX_EVENTS_MOST:
+            self._counts.add(FLOODED)
+            self._lose(FLOODED)
+        self._mail.set()
+
+    async def _read(self, handle: SessionHandle) -> None:
+        while True:
+            await self._mail.wait()
+            self._mail.clear()
+            while self._inbox:
+                message = self._inbox.popleft()
+                self._inbox_size -= len(message)
+                self.receive(message)
+                await handle.room()
 
     def receive(self, message: str | bytes) -> None:
         """One event of the client, from its data channel or from a sideband."""
@@ -266,7 +312,6 @@ class WebRtcCarrier:
                 else:
                     handle.post(received)
         except Exception:
-            # A fault of ours must not end aiortc's reader, which would take the call along without a word.
             log.exception("an event of session %s failed", handle.session)
             self._lose("internal_error")
 
@@ -295,7 +340,8 @@ class WebRtcCarrier:
         """Tell the session what sounds there now. The report itself took half a round trip."""
         ahead = min(round(self._round_trip / 2 * TICK_RATE), from_ms(500))
         found = self._map.locate(timestamp, ahead)
-        if found is None:
+        if found is None or (self._mute_until is not None and _before(timestamp, self._mute_until)):
+            # Of the last epoch: what was heard of it is settled.
             return
         response, position = found
         for earlier in [one for one in self._reported if one != response]:
@@ -318,7 +364,7 @@ class WebRtcCarrier:
             return
         if self._ending is None:
             self._hear(self._uplink.tick(now))
-        if not self._sending:
+        if not self._sending and not self._only_hears(now):
             return
         if missed:
             self._counts.add(STALLED, missed)
@@ -333,6 +379,10 @@ class WebRtcCarrier:
             self._count_uplink()
         if self._ending is not None and not self._downlink:
             self._finish()
+
+    def _only_hears(self, now: float) -> bool:
+        """Whether the client takes no audio: what is due then passes unheard, and the events that follow it go on."""
+        return self._connected_at is not None and now - self._connected_at > SENDING_WITHIN and self._draining is None
 
     def _send_packet(self) -> None:
         release = self._downlink.next()
@@ -358,7 +408,7 @@ class WebRtcCarrier:
         uplink.late = uplink.lost = uplink.recovered = 0
 
     def _check_life(self, now: float) -> None:
-        if not self._sending:
+        if self._connected_at is None:
             if now > self._deadline and self._ending is None:
                 self._lose("never_connected")
             return
@@ -441,6 +491,7 @@ class WebRtcCarrier:
             self._counts.add(CLEARED_AT_GATE, cleared)
         self._epoch = fence.epoch
         self._mute_until = self._map.timestamp
+        self._reported.clear()
         if self._gone is None:
             self._tell_mute()
             for message in self._dialect.own("mute", {"epoch": self._epoch, "mute_until_rtp": self._mute_until}):
@@ -459,7 +510,7 @@ class WebRtcCarrier:
             return
         self._ending = reason
         self._downlink.release_held()
-        if reason == "replaced" or not self._sending:
+        if reason == "replaced" or self._connected_at is None:
             self._gone = reason
             self._done.set()
         elif not self._downlink:
@@ -472,8 +523,16 @@ class WebRtcCarrier:
             self._draining = self._loop.create_task(self._drain(), name="webrtc-drain")
 
     async def _drain(self) -> None:
-        until = self._loop.time() + DRAIN_WITHIN
-        while self._channel is not None and self._channel.bufferedAmount and self._loop.time() < until:
-            await asyncio.sleep(INTERVAL)
+        channel = self._channel
+        if channel is not None and channel.bufferedAmount:
+            drained = asyncio.Event()
+            channel.once("bufferedamountlow", drained.set)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(drained.wait(), DRAIN_WITHIN)
         self._gone = self._gone or self._ending
         self._done.set()
+
+
+def _before(timestamp: int, other: int) -> bool:
+    """Whether an RTP timestamp lies before another one."""
+    return 0 < (other - timestamp) % (1 << 32) < 1 << 31

@@ -47,6 +47,9 @@ class PeerEvents(seam.MediaSink, Protocol):
     def channel(self, channel: RTCDataChannel) -> None:
         """The client's data channel is open."""
 
+    def connected(self) -> None:
+        """The connection is there."""
+
     def ended(self, reason: str) -> None:
         """The connection is closed, or could never be made."""
 
@@ -101,6 +104,8 @@ class Peer:
 
     def _state(self) -> None:
         state = self._connection.connectionState
+        if state == "connected":
+            self._events.connected()
         if state in ("failed", "closed") and not self._closed:
             self._events.ended("client_closed" if state == "closed" else "connection_failed")
 
