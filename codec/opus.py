@@ -169,12 +169,10 @@ class OpusEncoder:
         bitrate: int = 32_000,
         complexity: int = 5,
         dtx: bool = False,
-        fec: bool = False,
         loss_percent: int = 0,
     ) -> None:
-        """`rate` in Hz, one of `RATES`; `bitrate` in bit/s. `fec`: redundancy for lost packets, which libopus adds only
-        below about 24 kbit/s per 20 ms of speech and in its speech mode ("voip"), for an expected `loss_percent`.
-        `dtx`: packets of one or two bytes in silence.
+        """`rate` in Hz, one of `RATES`; `bitrate` in bit/s. `dtx`: packets of one or two bytes in silence.
+        `loss_percent`: see `expect_loss`.
 
         Raises OpusUnavailable and OpusError.
         """
@@ -188,19 +186,29 @@ class OpusEncoder:
         _checked(library, failure.value, "make an encoder")
         self.rate = rate
         self._out = ctypes.create_string_buffer(MAX_PACKET)
-        for name, request, value in (
-            ("bitrate", _SET_BITRATE, bitrate),
-            ("complexity", _SET_COMPLEXITY, complexity),
-            ("dtx", _SET_DTX, int(dtx)),
-            ("fec", _SET_INBAND_FEC, int(fec)),
-            ("loss_percent", _SET_PACKET_LOSS, loss_percent),
-        ):
-            result = library.opus_encoder_ctl(ctypes.c_void_p(self._state), ctypes.c_int(request), ctypes.c_int(value))
-            _checked(library, result, f"take {name} {value}")
+        self._set("bitrate", _SET_BITRATE, bitrate)
+        self._set("complexity", _SET_COMPLEXITY, complexity)
+        self._set("dtx", _SET_DTX, int(dtx))
+        self.expect_loss(loss_percent)
         lookahead = ctypes.c_int32()
         library.opus_encoder_ctl(ctypes.c_void_p(self._state), ctypes.c_int(_GET_LOOKAHEAD), ctypes.byref(lookahead))
         self.lookahead: int = lookahead.value * (CLOCK // rate)
         """Ticks by which a sample comes out of the decoder after it went into the encoder."""
+
+    def _set(self, name: str, request: int, value: int) -> None:
+        result = self._library.opus_encoder_ctl(
+            ctypes.c_void_p(self._state), ctypes.c_int(request), ctypes.c_int(value)
+        )
+        _checked(self._library, result, f"take {name} {value}")
+
+    def expect_loss(self, percent: int) -> None:
+        """From the next packet on: how many of 100 packets are lost on the way.
+
+        Above 0 each packet carries the one before it once more where it is worth it, which makes libopus choose its
+        speech mode (at three times the CPU). Raises OpusError.
+        """
+        self._set("loss_percent", _SET_PACKET_LOSS, percent)
+        self._set("fec", _SET_INBAND_FEC, int(percent > 0))
 
     def encode(self, pcm: bytes) -> bytes:
         """One packet from mono PCM16 of 2.5, 5, 10, 20, 40 or 60 ms. Raises OpusError for another length."""
@@ -243,6 +251,8 @@ class OpusDecoder:
 
     def decode(self, packet: bytes) -> bytes:
         """The packet's samples, mono PCM16. Raises OpusError for a damaged packet, which leaves the state as it was."""
+        if not packet:
+            raise OpusError("libopus cannot decode 0 bytes: to conceal a loss is asked for by `conceal`")
         samples = self._library.opus_decode(self._state, packet, len(packet), self._out, self._most, 0)
         if samples <= 0:
             _checked(self._library, samples or -4, f"decode {len(packet)} bytes")

@@ -67,6 +67,8 @@ GONE_AFTER: Final = 4.0
 """Seconds of silence after media or reports that came steadily, before the client counts as lost."""
 GONE_AFTER_QUIET: Final = 12.0
 """The same for a client that sends neither, whose checks and reports come every few seconds."""
+LOSS_MOST: Final = 20
+"""Per cent of lost packets that the encoder is told of at most: beyond, redundancy costs the sound more than it saves."""
 REPORT_EVERY: Final = 50
 """Packets between two RTCP reports: a second."""
 DRAIN_WITHIN: Final = 2.0
@@ -131,7 +133,8 @@ class WebRtcCarrier:
         self._counts = counts
         self._pacer = pacer
         self._loop = asyncio.get_running_loop()
-        self._downlink = Downlink(OpusEncoder(output_rate, bitrate=settings.bitrate), self._stale)
+        self._encoder = OpusEncoder(output_rate, bitrate=settings.bitrate)
+        self._downlink = Downlink(self._encoder, self._stale)
         self._uplink = UplinkBuffer(input_rate)
         self._input_rate = input_rate
         self._map = PlaybackMap(secrets.randbits(32))
@@ -152,6 +155,8 @@ class WebRtcCarrier:
         self._reported_at = 0.0
         self._reported: dict[str, Ticks] = {}
         self._round_trip = 0.0
+        self._loss = 0.0
+        self._expected_loss = 0
         now = self._loop.time()
         self._deadline = now + CONNECT_WITHIN
         self._flow_at = self._alive_at = now
@@ -247,6 +252,12 @@ class WebRtcCarrier:
     def loss(self, fraction: float, round_trip: float | None) -> None:
         if round_trip is not None:
             self._round_trip = round_trip
+        # Up at once, down slowly: redundancy that comes and goes with every report helps nobody.
+        self._loss = max(fraction, 0.8 * self._loss)
+        expected = min(round(100 * self._loss), LOSS_MOST)
+        if expected != self._expected_loss:
+            self._expected_loss = expected
+            self._encoder.expect_loss(expected)
 
     def _hear(self, stretches: list[Stretch]) -> None:
         handle = self._handle
