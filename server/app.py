@@ -228,6 +228,7 @@ class Talkover:
             "calls": len(self.calls),
             "unsent_bytes": sum(carrier.waiting for carrier in self._carriers) + self.calls.waiting,
             "resident_bytes": resident_bytes(),
+            "tasks": len(asyncio.all_tasks()),
         }
         return PlainTextResponse(prometheus(self.counters, self.lag, gauges), media_type="text/plain; version=0.0.4")
 
