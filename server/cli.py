@@ -13,6 +13,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
+from . import models_command
 from . import settings as settings_module
 from .settings import SettingsError
 
@@ -36,6 +37,7 @@ examples:
   talkover serve                           serve on http://127.0.0.1:8787
   talkover say "Good morning." --out a.wav
   talkover talk a.wav --out reply.wav      speak to it and keep what is heard
+  talkover models list                     which models there are, and what they can do
 
 `talkover COMMAND --help` tells more about each.
 """
@@ -134,6 +136,15 @@ def _parser() -> argparse.ArgumentParser:
     doctor.add_argument("--json", action="store_true", help="print the result as JSON")
     settings_module.add_options(doctor, *DOCTOR_SETTINGS)
 
+    models_command.add_options(
+        command(
+            "models",
+            "what each model family, and a checkpoint on disk, can really do",
+            "Describe model families and checkpoints: capabilities with their sources, and model graphs.",
+            models_command.EXAMPLES,
+        )
+    )
+
     prepare = command(
         "prepare",
         "fetch and prepare the model files, once",
@@ -207,6 +218,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 speed=options["speed"],
                 as_json=options["json"],
             )
+        if command == "models":
+            return models_command.models(options)
         if command == "doctor":
             from .doctor import doctor
 

@@ -76,6 +76,8 @@ def _edge(graph: ModelGraph, edge: Edge, known: dict[str, int]) -> dict[str, int
 def _inputs(graph: ModelGraph) -> None:
     fed = [edge.target for edge in graph.edges]
     for node in graph.nodes:
+        if not node.inputs and node.kind is not NodeKind.SOURCE:
+            raise GraphError(node.name, "has no input, so there is nothing that it could compute from")
         for port in node.inputs:
             if f"{node.name}.{port}" not in fed:
                 raise GraphError(f"{node.name}.{port}", "no edge feeds this input")

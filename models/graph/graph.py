@@ -112,18 +112,23 @@ class ModelGraph:
         return replace(self, edges=edges)
 
     def without(self, gone: Iterable[str]) -> ModelGraph:
-        """The part that is left once the nodes `gone`, and what hangs on them, are not there. Raises GraphError."""
+        """The part that is left once the nodes `gone` are not there, nor what only they feed. Raises GraphError."""
         dropped = set(gone)
         for name in dropped:
             self.node(name)
         edges = tuple(e for e in self.edges if e.source_node not in dropped and e.target_node not in dropped)
-        kept = {edge.name for edge in edges}
+        fed, left = {edge.target for edge in self.edges}, {edge.target for edge in edges}
+        nodes = tuple(
+            replace(node, inputs={p: at for p, at in node.inputs.items() if f"{node.name}.{p}" not in fed - left})
+            for node in self.nodes
+            if node.name not in dropped
+        )
         return replace(
             self,
-            nodes=tuple(node for node in self.nodes if node.name not in dropped),
+            nodes=nodes,
             edges=edges,
             deliveries=tuple(d for d in self.deliveries if d.port.partition(".")[0] not in dropped),
-            shared=self.shared & kept,
+            shared=self.shared & {edge.name for edge in edges},
         )
 
     def _port(self, name: str, *, outputs: bool) -> Port:

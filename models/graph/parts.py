@@ -93,6 +93,11 @@ class Port:
     """Discrete values are in 0..entries-1; a symbol, or a number where it is known."""
 
 
+def port(state: StateKind, shape: str, clock: Clock | None = None, entries: str | int | None = None) -> Port:
+    """A port with its shape as it is written, "B,F,Q". Raises ShapeError."""
+    return Port(state, Shape.parse(shape), clock, entries)
+
+
 @dataclass(frozen=True, slots=True)
 class Node:
     """A functional node. `batching`: its classes of workload; empty where it runs inside the step of node `within`."""

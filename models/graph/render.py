@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from .graph import ModelGraph
 from .parts import Delivery, Edge, Node, NodeKind, Readiness
-from .states import RULES, StateKind
+from .states import StateKind
 
 STATE_COLOURS: Mapping[StateKind, str] = {
     StateKind.TOKEN: "#1f77b4",
@@ -105,7 +105,7 @@ def _reuse(graph: ModelGraph, edge: Edge) -> str:
     if reuse.rule is not None:
         needs = ", ".join(sorted(agreement.value for agreement in reuse.rule.agreements or ()))
         return f"may serve again on the same {needs}"
-    return f"once (kept for {RULES[graph.state(edge)].lifetime.value})"
+    return "used once"
 
 
 def _ready(delivery: Delivery) -> str:

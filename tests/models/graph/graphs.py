@@ -42,7 +42,7 @@ NODES = (
 EDGES = (
     Edge("microphone.audio", "ear.audio", Placement.SAME_HOST, REPLAY),
     Edge("ear.features", "thinker.heard", Placement.SAME_DEVICE, recompute("ear")),
-    Edge("thinker.kv", "thinker.past", Placement.SAME_DEVICE, recompute("microphone"), loop=True),
+    Edge("thinker.kv", "thinker.past", Placement.SAME_DEVICE, recompute("thinker"), loop=True),
     Edge("thinker.text", "talker.text", Placement.SAME_HOST, REPLAY),
     Edge("talker.codes", "speaker.codes", Placement.REMOTE, REPLAY),
 )

@@ -83,7 +83,7 @@ def test_the_text_answers_the_four_questions() -> None:
     assert "talker.codes -> speaker.codes" in text
     assert "code [B,F,8] in 0..1023, in frames of codec" in text
     assert "may serve again on the same content, encoder version, preprocessing, tenant" in text
-    assert "once (kept for the request that made it); after a failure: replay" in text
+    assert "used once; after a failure: replay" in text
     assert "audio  speaker.pcm  with each frame, 1 frame later" in text
 
 
