@@ -9,6 +9,7 @@ from pipecat.frames.frames import (
     InterruptionFrame,
     LLMRunFrame,
     TranscriptionFrame,
+    TTSStartedFrame,
 )
 from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.services.openai.realtime import events
@@ -37,13 +38,15 @@ async def main() -> None:
         first = next(item for item in bot.items if item.role == "assistant")
         saying = asyncio.create_task(bot.microphone.say(given["question"]))
         await bot.wait(InterruptionFrame, after=mark)
-        stopped = len(bot.frames)
         played = len(bot.loudspeaker.played)
         await saying
         heard = await bot.wait(TranscriptionFrame, after=mark)
         between = len(bot.loudspeaker.played) - played
-        await bot.wait(BotStartedSpeakingFrame, after=stopped)
-        await bot.wait(BotStoppedSpeakingFrame, after=stopped)
+        # The pipeline may say once more that the bot speaks, for the frame that it was playing when it was interrupted;
+        # only audio that comes after the words of the question is the answer.
+        asked = bot.frames.entries.index(heard)
+        answer = await bot.wait(TTSStartedFrame, after=asked)
+        await bot.wait(BotStoppedSpeakingFrame, after=bot.frames.entries.index(answer))
         kept = await bot.service.retrieve_conversation_item(first.id)
         truncations = [event for event in bot.service.sent if event.type == "conversation.item.truncate"]
         report(
