@@ -84,6 +84,8 @@ def test_an_empty_variable_is_none_at_all() -> None:
         ({"max_sessions": 0}, "--max-sessions"),
         ({"lead_ms": 39}, "--lead-ms"),
         ({"frame_ms": 201}, "--frame-ms"),
+        ({"resume_grace_s": -1}, "--resume-grace-s"),
+        ({"resume_grace_s": 3601}, "--resume-grace-s"),
         ({"tls_cert": Path("c")}, "go together"),
         ({"tls_key": Path("k")}, "go together"),
         ({"tls_cert": Path("c"), "tls_key": Path("k"), "tls_self_signed": True}, "--tls-self-signed"),
