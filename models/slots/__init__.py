@@ -1,0 +1,1 @@
+"""A fixed batch of sessions on one device, stepped together once per frame."""

@@ -1,0 +1,79 @@
+"""Sampling whose noise depends on who samples, when and what, and on nothing else.
+
+The noise of a token is a hash of (session seed, frame, stream, token), so a session draws the same wherever its slot
+lies, whatever its neighbours do, and once more when it is replayed. Adding Gumbel noise to logits and taking the
+largest is drawing from their softmax (Gumbel, 1954; Maddison et al., 2014, arXiv:1411.0030).
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+_BITS = 16
+"""The noise comes from a table of 2**16 quantiles: exact on every device, where logarithms differ in the last bit. A
+token less likely than about 1e-5 is thereby never drawn."""
+_SEED, _FRAME, _STREAM, _TOKEN = 0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D, 0x27D4EB2F
+_MIX = (0x7FEB352D, 0x846CA68B)
+"""Multipliers of a 32-bit mixer (Wellons, "Prospecting for Hash Functions", 2018)."""
+
+TEXT_STREAM: int = 0
+"""Stream of the inner text; audio codebook q is stream q + 1."""
+
+
+def gumbel(seed: Tensor, frame: Tensor, stream: int, tokens: int) -> Tensor:
+    """Standard Gumbel noise, float32 [batch, tokens], for int64 [batch] seeds (0..2**31-1) and frames."""
+    base = seed * _SEED + frame * _FRAME + stream * _STREAM
+    x = _int32(base)[:, None] ^ _tokens(tokens, seed.device)[None]
+    x = x ^ _shift(x, 16)
+    x = x * _signed(_MIX[0])
+    x = x ^ _shift(x, 15)
+    x = x * _signed(_MIX[1])
+    x = _shift(x ^ _shift(x, 16), 32 - _BITS)
+    return torch.index_select(_quantiles(seed.device), 0, x.flatten()).view(x.shape)
+
+
+def sample(
+    logits: Tensor, seed: Tensor, frame: Tensor, stream: int, *, temperature: float = 1.0, top_k: int = 0
+) -> Tensor:
+    """One token per row of `logits` [batch, tokens], int64 [batch].
+
+    `temperature` 0: the likeliest. `top_k`: only among so many of the likeliest (0: among all).
+    """
+    if temperature <= 0:
+        return logits.argmax(-1)
+    scores = logits.float() / temperature
+    noisy = scores + gumbel(seed, frame, stream, logits.shape[-1])
+    if 0 < top_k < logits.shape[-1]:
+        least = scores.topk(top_k, dim=-1, sorted=False).values.amin(-1, keepdim=True)
+        noisy = noisy.masked_fill(scores < least, -math.inf)
+    return noisy.argmax(-1)
+
+
+def _signed(value: int) -> int:
+    return value - (1 << 32) if value >= 1 << 31 else value
+
+
+def _int32(x: Tensor) -> Tensor:
+    """The low 32 bits of int64 as int32."""
+    low = x & 0xFFFFFFFF
+    return torch.where(low >= 1 << 31, low - (1 << 32), low).int()
+
+
+def _shift(x: Tensor, bits: int) -> Tensor:
+    """Logical shift to the right: torch's is arithmetic."""
+    return (x >> bits) & ((1 << (32 - bits)) - 1)
+
+
+@lru_cache(maxsize=32)
+def _tokens(count: int, device: torch.device) -> Tensor:
+    return _int32(torch.arange(count, device=device) * _TOKEN)
+
+
+@lru_cache(maxsize=8)
+def _quantiles(device: torch.device) -> Tensor:
+    size = 1 << _BITS
+    return torch.tensor([-math.log(-math.log((n + 0.5) / size)) for n in range(size)], device=device)
