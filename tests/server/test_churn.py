@@ -17,6 +17,7 @@ from pathlib import Path
 import httpx
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import InvalidStatus
 
 from tests.servers import ServerProcess
 
@@ -77,11 +78,9 @@ async def _walk(connection: ClientConnection, state: str) -> None:
 
 async def _visit(server: ServerProcess, state: str) -> None:
     if state == "refused":
-        async with httpx.AsyncClient(trust_env=False) as http:
-            headers = {"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Version": "13"}
-            url = f"http://127.0.0.1:{server.port}/v1/realtime?intent=nothing"
-            answer = await http.get(url, headers={**headers, "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ=="})
-            assert answer.status_code == 400
+        with pytest.raises(InvalidStatus) as refused:
+            await connect(server.realtime_url + "&intent=nothing", compression=None, proxy=None)
+        assert refused.value.response.status_code == 400
         return
     url = server.realtime_url + ("&duplex=1" if state == "waiting for a return" else "")
     connection = await connect(url, compression=None, proxy=None, max_size=None)
