@@ -87,7 +87,7 @@ def load(folder: Path) -> Model:
     """
     checkpoint = Checkpoint(folder)
     for family in FAMILIES:
-        if family.recognises(checkpoint):
+        if _recognises(family, checkpoint):
             descriptor = family.describe(checkpoint)
             compared = check_weights(checkpoint, family.tensors(checkpoint, descriptor), descriptor.symbols)
             return Model(str(folder), family, descriptor, compared)
@@ -99,6 +99,14 @@ def load(folder: Path) -> Model:
         f"{folder}: no family recognises this checkpoint (its config.json has model_type {kind!r}); known are "
         f"{', '.join(family.name for family in FAMILIES)}"
     )
+
+
+def _recognises(family: Family, checkpoint: Checkpoint) -> bool:
+    """A file that one family cannot read may be no matter to another; if it is one to all, `load` says so."""
+    try:
+        return family.recognises(checkpoint)
+    except CheckpointError:
+        return False
 
 
 def load_for_voice(folder: Path) -> Model:

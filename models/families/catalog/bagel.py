@@ -31,10 +31,7 @@ def _config(checkpoint: Checkpoint) -> Table | None:
 
 
 def recognises(checkpoint: Checkpoint) -> bool:
-    try:
-        table = _config(checkpoint)
-    except CheckpointError:
-        return False
+    table = _config(checkpoint)
     if table is not None:
         return table.at("model_type") == "bagel"
     return checkpoint.has(_LLM) and checkpoint.has(_VIT)
