@@ -40,7 +40,7 @@ def voice(seconds: float) -> bytes:
             out[n] = source[n] + first * out[n - 1] + second * out[n - 2]
         source = out
     level = 0.6 + 0.4 * np.sin(2 * np.pi * 3 * np.arange(length) / 16_000)
-    return (source / np.abs(source).max() * level * 9000).astype("<i2").tobytes()
+    return bytes((source / np.abs(source).max() * level * 9000).astype("<i2").tobytes())
 
 
 def correlation(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:

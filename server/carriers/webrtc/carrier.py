@@ -68,7 +68,7 @@ GONE_AFTER: Final = 4.0
 GONE_AFTER_QUIET: Final = 12.0
 """The same for a client that sends neither, whose checks and reports come every few seconds."""
 LOSS_MOST: Final = 20
-"""Per cent of lost packets that the encoder is told of at most: beyond, redundancy costs the sound more than it saves."""
+"""Per cent of lost packets that the encoder is told of at most: beyond, redundancy costs the sound too much."""
 REPORT_EVERY: Final = 50
 """Packets between two RTCP reports: a second."""
 DRAIN_WITHIN: Final = 2.0

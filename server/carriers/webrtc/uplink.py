@@ -32,6 +32,7 @@ CONCEALED_MOST: Final = 5 * PACKET
 """Ticks of one gap that are concealed by the sound before it, which fades; the rest is silence."""
 DRIFT: Final = 0.5
 """Ticks per packet by which the measure of the earliest arrival is relaxed: 0.05 %, more than any two clocks differ."""
+WARY: Final = 50
 FAR: Final = 1000
 """Sequence numbers of a jump that is taken for a new stream."""
 
@@ -62,8 +63,8 @@ class UplinkBuffer:
         self._began = 0.0
         self._lead = 0.0
         """How far the stream is ahead of the clock at its earliest packet, in ticks since `_began`."""
-        self._filled = False
-        """Whether the clock put silence in since the last packet that came out."""
+        self._wary = 0
+        """Packets that are still looked at with suspicion after the clock put silence in: they may be its late ones."""
         self._length = PACKET
         self.watermark = 0
         """Ticks that came out."""
@@ -115,7 +116,7 @@ class UplinkBuffer:
                 length = behind // PACKET * PACKET
                 self._silence(length, out)
                 self._expected += length
-                self._filled = True
+                self._wary = WARY
         return out
 
     # --- the stream --------------------------------------------------------------------------------------------------
@@ -143,10 +144,12 @@ class UplinkBuffer:
             self._gap_since = None
             time, payload = self._held.pop(number)
             self._last = number
-            if self._filled and self._ahead(packet_ticks(payload), now) > TOLERANCE:
-                self.late += 1
-                continue
-            self._filled = False
+            if self._wary:
+                if self._ahead(packet_ticks(payload), now) > TOLERANCE:
+                    self.late += 1
+                    self._wary = WARY
+                    continue
+                self._wary -= 1
             if time < self._expected:
                 self._expected = time
             self._play(payload, out)
