@@ -244,7 +244,8 @@ export class Timeline {
 /** @param {number} peak 0..1 */
 function loudness(peak) {
   const db = 20 * Math.log10(Math.max(peak, 1e-6));
-  return Math.min(1, Math.max(0, (db + RANGE) / (RANGE - 6)));
+  // A little steeper than decibels, so that syllables stand out.
+  return Math.min(1, Math.max(0, (db + RANGE) / (RANGE - 4))) ** 1.7;
 }
 
 function colours() {

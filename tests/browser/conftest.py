@@ -11,9 +11,17 @@ from numpy.typing import NDArray
 from playwright.sync_api import Browser, Playwright, sync_playwright
 
 from tests.browser.chromium import launch
+from tests.browser.listening import audible
 from tests.browser.voice_page import Heard
 from tests.servers import ServerProcess
 from tests.speech import RATE
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "browser: drives the voice page in a real browser")
+
+
+# Everything ends with its module: Playwright keeps an event loop running, beside which no test with its own could run.
 
 
 @pytest.fixture(scope="module")
@@ -43,14 +51,14 @@ def browser(playwright: Playwright) -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def hear() -> Iterator[Heard]:
-    """What Whisper makes of a recording."""
+    """What Whisper makes of what is audible in a recording."""
     from models.assets import ensure
     from models.perception.asr import Recognizer
 
     recognizer = Recognizer(ensure(["whisper-base"], lambda stage, fraction: None)["whisper-base"])
 
     def listen(pcm: NDArray[np.int16], rate: int) -> str:
-        mono = np.asarray(soxr.resample(pcm.astype(np.float32) / 32768, rate, RATE), np.float32)
+        mono = np.asarray(soxr.resample(audible(pcm, rate).astype(np.float32) / 32768, rate, RATE), np.float32)
         return recognizer.recognize(mono).text
 
     yield listen

@@ -1,0 +1,289 @@
+// The parts of the voice page that need no browser, by `node --test`.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+
+const at = (name) => new URL(`../../web_demo/${name}`, import.meta.url).href;
+const { Gate, MARGIN, UNANSWERED, rtpDistance } = await import(at('gate.js'));
+const { Activity } = await import(at('activity.js'));
+const { Conversation } = await import(at('conversation.js'));
+const { Figures, median } = await import(at('figures.js'));
+const { Marks } = await import(at('marks.js'));
+const { Stage } = await import(at('stage.js'));
+
+// --- gate ------------------------------------------------------------------------------------------------------------
+
+test('timestamps are compared over the wrap', () => {
+  assert.equal(rtpDistance(5, 0xffff_fffb), 10);
+  assert.equal(rtpDistance(0xffff_fffb, 5), -10);
+});
+
+test('the first word of an epoch mutes nothing', () => {
+  const gate = new Gate();
+  assert.equal(gate.begin(3, 1000, 0), false);
+  assert.equal(gate.muted, false);
+});
+
+test('a greater epoch mutes until its first packet has sounded for the margin', () => {
+  const gate = new Gate();
+  gate.begin(0, null, 0);
+  assert.equal(gate.begin(1, 0xffff_ff00, 100), true);
+  assert.equal(gate.look(0xffff_0000, 110), false);
+  assert.equal(gate.look((0xffff_ff00 + MARGIN - 1) >>> 0, 120), false);
+  assert.equal(gate.muted, true);
+  assert.equal(gate.look((0xffff_ff00 + MARGIN) >>> 0, 130), true);
+  assert.equal(gate.muted, false);
+});
+
+test('an older epoch that arrives late changes nothing', () => {
+  const gate = new Gate();
+  gate.begin(1, 0, 0);
+  gate.begin(3, 960, 10);
+  assert.equal(gate.begin(2, 0, 20), false);
+  assert.equal(gate.look(960, 30), false, 'the start of epoch 3 holds, not that of 2');
+  assert.equal(gate.epoch, 3);
+});
+
+test('where the first packet of the epoch is not known yet, a later statement tells it', () => {
+  const gate = new Gate();
+  gate.begin(0, null, 0);
+  gate.begin(1, null, 10);
+  assert.equal(gate.look(50_000, 20), false);
+  gate.begin(1, 40_000, 30);
+  assert.equal(gate.look(50_000, 40), true);
+});
+
+test("the page's own mute ends by itself where the server cuts nothing", () => {
+  const gate = new Gate();
+  gate.begin(0, 0, 0);
+  gate.muteForCut(100);
+  assert.equal(gate.look(1_000_000, 100 + UNANSWERED), false);
+  assert.equal(gate.look(1_000_000, 101 + UNANSWERED), true);
+});
+
+test("the page's own mute becomes that of the epoch which answers it", () => {
+  const gate = new Gate();
+  gate.begin(0, 0, 0);
+  gate.muteForCut(100);
+  assert.equal(gate.begin(1, 9600, 120), true);
+  assert.equal(gate.look(9600, 101 + UNANSWERED), false, 'no time-out any more');
+  assert.equal(gate.look(9600 + MARGIN, 900), true);
+});
+
+test('a timestamp that never comes does not mute for ever', () => {
+  const gate = new Gate();
+  gate.begin(0, 0, 0);
+  gate.begin(1, 9600, 0);
+  assert.equal(gate.look(null, 2900), false);
+  assert.equal(gate.look(null, 3100), true);
+});
+
+// --- activity and figures --------------------------------------------------------------------------------------------
+
+const STEP = 512 / 48;
+
+function feed(activity, from, to, rms) {
+  for (let time = from; time < to; time += STEP) activity.feed(time, rms);
+}
+
+test('short pauses do not end a run, long ones do', () => {
+  const activity = new Activity(0.001, 0);
+  feed(activity, 0, 500, 0.1);
+  feed(activity, 500, 700, 0);
+  feed(activity, 700, 1000, 0.1);
+  feed(activity, 1000, 2000, 0);
+  feed(activity, 2000, 2200, 0.1);
+  assert.equal(activity.runs.length, 2);
+  assert.ok(Math.abs(activity.runs[0].to - 1000) < 2 * STEP);
+  assert.ok(Math.abs(activity.runs[1].from - 2000) < 2 * STEP);
+});
+
+test('a single click is no sound', () => {
+  const activity = new Activity(0.001, 0);
+  activity.feed(0, 0.5);
+  activity.feed(STEP, 0);
+  assert.equal(activity.last, null);
+});
+
+test('steady noise is not taken for speech', () => {
+  const activity = new Activity(0.0005, 3.2);
+  feed(activity, 0, 20_000, 0.002);
+  const before = activity.runs.length;
+  feed(activity, 20_000, 24_000, 0.002);
+  assert.equal(activity.active, false);
+  assert.equal(activity.runs.length, before);
+  feed(activity, 24_000, 24_300, 0.05);
+  assert.equal(activity.active, true);
+});
+
+function sides() {
+  const user = new Activity(0.001, 0);
+  const agent = new Activity(0.001, 0);
+  return { user, agent, figures: new Figures(user, agent) };
+}
+
+test('the time to first audio counts from the end of speech to the first sound', () => {
+  const { user, agent, figures } = sides();
+  feed(user, 0, 1000, 0.1);
+  figures.take({ type: 'input_audio_buffer.committed' }, 1490);
+  figures.take({ type: 'x_talkover.turn_ended' }, 1500);
+  feed(agent, 1800, 2000, 0.1);
+  figures.look(2000);
+  assert.ok(Math.abs(figures.firstAudio.last - 800) < 3 * STEP, String(figures.firstAudio.last));
+  assert.equal(figures.firstAudio.count, 1);
+  feed(agent, 2600, 2800, 0.1);
+  figures.look(2800);
+  assert.equal(figures.firstAudio.count, 1, 'the same answer goes on');
+});
+
+test('an answer that was owed to something typed is no figure of speech', () => {
+  const { agent, figures } = sides();
+  figures.take({ type: 'input_audio_buffer.committed' }, 1000);
+  feed(agent, 1500, 1700, 0.1);
+  figures.look(1700);
+  assert.equal(figures.firstAudio.count, 0);
+});
+
+test('the stop counts from the onset over the agent to its last sound, what sounds on included', () => {
+  const { user, agent, figures } = sides();
+  feed(agent, 0, 2150, 0.1);
+  feed(user, 2000, 2700, 0.1);
+  figures.take({ type: 'x_talkover.epoch_began', cause: 'barge_in' }, 2300);
+  figures.look(2700);
+  assert.ok(Math.abs(figures.stop.last - 150) < 3 * STEP, String(figures.stop.last));
+});
+
+test('the median of an even number lies between', () => {
+  assert.equal(median([]), null);
+  assert.equal(median([3, 1, 2]), 2);
+  assert.equal(median([4, 1, 2, 3]), 2.5);
+});
+
+// --- captions ----------------------------------------------------------------------------------------------------
+
+function told(...events) {
+  const conversation = new Conversation();
+  for (const event of events) conversation.take(event);
+  return conversation;
+}
+
+const answer = (...words) => [
+  { type: 'response.output_item.added', response_id: 'r', item: { id: 'a', type: 'message', role: 'assistant' } },
+  ...words.map((delta) => ({ type: 'response.output_audio_transcript.delta', response_id: 'r', item_id: 'a', delta })),
+];
+
+const cut = (text) => [
+  { type: 'x_talkover.playback_cleared', response: 'r', heard: 96_000, text, heard_by: 'report' },
+  { type: 'response.output_audio_transcript.done', response_id: 'r', item_id: 'a', transcript: text },
+  { type: 'response.done', response: { id: 'r', status: 'cancelled' } },
+];
+
+test('an interrupted answer is divided at the word', () => {
+  const [entry] = told(...answer('One', ' two', ' three', ' four.'), ...cut('One two')).entries;
+  assert.deepEqual([entry.text, entry.unheard, entry.state], ['One two', ' three four.', 'interrupted']);
+  assert.deepEqual([entry.heardMs, entry.heardBy], [2000, 'report']);
+});
+
+test('words that are spelled a little differently are divided at the same word', () => {
+  const [entry] = told(...answer('One —', ' two', ' three'), ...cut('One - two')).entries;
+  assert.equal(entry.unheard, ' three');
+});
+
+test('an answer that is cut after it was generated to its end is still divided', () => {
+  const done = { type: 'response.done', response: { id: 'r', status: 'completed' } };
+  const [entry] = told(...answer('One', ' two'), done, cut('One')[0]).entries;
+  assert.deepEqual([entry.text, entry.unheard, entry.state], ['One', ' two', 'interrupted']);
+});
+
+test('an answer that was heard to its end before the cut stays whole', () => {
+  const done = { type: 'response.done', response: { id: 'r', status: 'completed' } };
+  const [entry] = told(...answer('One', ' two'), done, cut('One two')[0]).entries;
+  assert.deepEqual([entry.text, entry.unheard, entry.state], ['One two', '', 'done']);
+});
+
+test('an answer of which nothing was heard leaves only what is struck through', () => {
+  const [entry] = told(...answer('One'), ...cut('')).entries;
+  assert.deepEqual([entry.text, entry.unheard, entry.state], ['', 'One', 'interrupted']);
+});
+
+test('without our notices the transcript tells what was heard', () => {
+  const [entry] = told(...answer('One', ' two'), ...cut('One').slice(1)).entries;
+  assert.deepEqual([entry.text, entry.unheard, entry.state], ['One', ' two', 'interrupted']);
+});
+
+test('a sound over the agent is shown until it is decided, and left aside when it was heeded only', () => {
+  const hears = { type: 'x_talkover.input_transcript_hypothesis', item: '', text: 'Mm-hmm.' };
+  const conversation = told(...answer('One'), hears);
+  assert.equal(conversation.entries.length, 2);
+  conversation.take({ type: 'x_talkover.resumed', words: 'Mm-hmm.' });
+  assert.equal(conversation.entries.length, 1);
+  assert.deepEqual(conversation.entries[0].heeded, ['Mm-hmm.']);
+});
+
+test('what was heard before a turn was decided becomes the turn', () => {
+  const conversation = told(
+    { type: 'x_talkover.input_transcript_hypothesis', item: '', text: 'Wait' },
+    { type: 'input_audio_buffer.speech_started', item_id: 'u' },
+    { type: 'conversation.item.input_audio_transcription.completed', item_id: 'u', transcript: 'Wait a moment.' },
+    { type: 'x_talkover.input_transcript_hypothesis', item: 'u', text: 'Weight' },
+  );
+  assert.deepEqual(conversation.entries.map(({ id, text, tentative }) => [id, text, tentative]), [['u', 'Wait a moment.', false]]);
+});
+
+test('noise that had no words leaves no caption', () => {
+  const conversation = told(
+    { type: 'input_audio_buffer.speech_started', item_id: 'u' },
+    { type: 'conversation.item.input_audio_transcription.completed', item_id: 'u', transcript: ' ' },
+  );
+  assert.equal(conversation.entries.length, 0);
+});
+
+test('captions outlive a reload, and what was being said then is finished', () => {
+  const saved = JSON.parse(JSON.stringify(told(...answer('One', ' two')).save()));
+  const conversation = new Conversation();
+  conversation.restore(saved);
+  assert.deepEqual(conversation.entries.map(({ text, state }) => [text, state]), [['One two', 'done']]);
+  conversation.restore('junk');
+  conversation.restore([null, { id: 3 }]);
+  assert.equal(conversation.entries.length, 1);
+});
+
+// --- timeline and stage ------------------------------------------------------------------------------------------
+
+test('the words of the timeline are struck from the end, also where the first ones are forgotten', () => {
+  const marks = new Marks();
+  const say = (delta, time) => marks.take({ type: 'response.output_audio_transcript.delta', response_id: 'r', delta }, time);
+  for (let word = 0; word < 200; word += 1) say(` w${word}`, word * 400);
+  assert.ok(marks.words.length < 200);
+  const heard = Array.from({ length: 198 }, (_, word) => `w${word}`).join(' ');
+  marks.take({ type: 'x_talkover.playback_cleared', response: 'r', heard: 0, text: heard }, 80_000);
+  assert.deepEqual(marks.words.filter(({ unheard }) => unheard).map(({ text }) => text), ['w198', 'w199']);
+});
+
+test('speech over the agent begins with the hold, not with the decision', () => {
+  const marks = new Marks();
+  marks.take({ type: 'x_talkover.held', at: 0 }, 1000);
+  marks.take({ type: 'input_audio_buffer.speech_started', item_id: 'u' }, 1600);
+  marks.take({ type: 'x_talkover.epoch_began', epoch: 1, cause: 'barge_in' }, 1600);
+  assert.deepEqual(marks.speech, [{ from: 1000, to: null }]);
+  assert.deepEqual(marks.holds, [{ from: 1000, to: 1600 }]);
+});
+
+test('the stage tells who has the floor', () => {
+  const stage = new Stage();
+  const seen = [
+    { type: 'input_audio_buffer.speech_started' },
+    { type: 'input_audio_buffer.speech_stopped' },
+    { type: 'x_talkover.turn_ended' },
+    { type: 'response.created', response: { id: 'r', conversation_id: 'c' } },
+    { type: 'output_audio_buffer.started', response_id: 'r' },
+    { type: 'response.done', response: { id: 'r' } },
+    { type: 'x_talkover.held' },
+    { type: 'x_talkover.resumed' },
+    { type: 'output_audio_buffer.stopped', response_id: 'r' },
+  ].map((event) => (stage.take(event), stage.value));
+  assert.deepEqual(seen, [
+    'hearing', 'listening', 'thinking', 'thinking', 'speaking', 'speaking', 'held', 'speaking', 'listening',
+  ]);
+  assert.equal(stage.cuttable, false);
+});
