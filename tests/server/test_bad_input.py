@@ -55,6 +55,9 @@ HEARD = "conversation.item.input_audio_transcription.completed"
 
 QUESTION = load("questions", "test")[0]
 
+FLOOD_MAX = 60e6
+"""Bytes by which the process may grow under a flood."""
+
 NO_TURNS = {"type": "realtime", "audio": {"input": {"turn_detection": None}}}
 LISTENING = {
     "type": "realtime",
@@ -538,6 +541,81 @@ async def test_after_a_cancel_a_client_that_did_not_read_gets_only_what_was_on_i
         assert done["response"]["status"] == "cancelled"
         await answers(peer, NEXT)
         assert epoch_is_clean(peer.events)
+
+
+async def test_a_message_of_twenty_megabytes_is_refused_and_the_session_goes_on(server: ServerProcess) -> None:
+    async with connected(server) as peer:
+        await peer.send({"type": APPEND, "audio": "A" * 20_000_000})
+        error = await peer.refused()
+        assert error["code"] == "message_too_large"
+        assert "20000" in error["message"]
+        await answers(peer)
+
+
+async def test_ten_thousand_messages_at_once_are_all_answered_in_their_order(server: ServerProcess) -> None:
+    async with connected(server) as peer:
+        before = server.rss
+        asked = [f"evt_{n}" for n in range(10_000)]
+        message = {"type": "conversation.item.retrieve", "item_id": "item_x"}
+        raw = [json.dumps({**message, "event_id": name}) for name in asked]
+
+        async def flood() -> None:
+            for text in raw:
+                await peer.send(text)
+
+        flooding = asyncio.create_task(flood())
+        refused = [(await peer.refused())["event_id"] for _ in asked]
+        await flooding
+        assert refused == asked
+        assert server.rss - before < FLOOD_MAX
+        await answers(peer)
+
+
+async def test_a_truncate_of_what_the_user_said_is_refused(server: ServerProcess) -> None:
+    async with connected(server) as peer:
+        await peer.ask()
+        await peer.until("response.done")
+        user = next(
+            event["item"]["id"]
+            for event in peer.events
+            if event["type"] == "conversation.item.added" and event["item"]["role"] == "user"
+        )
+        await peer.send({"type": "conversation.item.truncate", "item_id": user, "content_index": 0, "audio_end_ms": 0})
+        error = await peer.refused()
+        assert error["param"] == "item_id"
+        await peer.ask()
+        await peer.until("response.created")
+
+
+async def test_a_peer_that_does_not_read_costs_its_neighbour_nothing(server: ServerProcess) -> None:
+    """Frame by frame, beside a peer that stopped reading in a long reply and floods the server all the while."""
+    loop = asyncio.get_running_loop()
+    async with connected(server, raw=fixed_buffer(server)) as stuck, connected(server) as healthy:
+        await long_reply(stuck)
+        before = server.rss
+
+        async def flood() -> None:
+            room = quiet(0.02)
+            while True:
+                await stuck.append(room)
+                await stuck.send({"type": "conversation.item.retrieve", "item_id": "item_x"})
+
+        flooding = asyncio.create_task(flood())
+        try:
+            await long_reply(healthy)
+            late = []
+            while len(late) < 150:
+                event = await healthy.read()
+                if event["type"] == DELTA:
+                    began = healthy.began[event["response_id"]]
+                    content = len(healthy.audio_of(event["response_id"])) / RATE
+                    late.append(loop.time() - began - content)
+        finally:
+            flooding.cancel()
+            await asyncio.gather(flooding, return_exceptions=True)
+        # Only a stall of the whole server is told apart here; what a frame is late by is measured elsewhere.
+        assert max(late) < 1.0, late
+        assert server.rss - before < FLOOD_MAX
 
 
 MOMENTS = (
