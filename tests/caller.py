@@ -19,6 +19,7 @@ from aiortc import RTCConfiguration, RTCDataChannel, RTCPeerConnection, RTCSessi
 from codec.opus import OpusDecoder, OpusEncoder
 from server.carriers.webrtc import seam
 from server.carriers.webrtc.carrier import EVENTS, PLAYBACK
+from server.carriers.webrtc.downlink import SILENCE
 
 Json = dict[str, Any]
 
@@ -58,6 +59,9 @@ class Caller:
         self.call_id = ""
         self.on_event: Callable[[Json], None] = lambda event: None
         self._changed = asyncio.Event()
+        self.look = self._changed.set
+        """To be called when something changed that `until` may wait for."""
+        self.connection.on("connectionstatechange", self.look)
         self._encoder = OpusEncoder(16_000, application="voip", bitrate=24_000, loss_percent=10)
         self._sequence = secrets.randbits(15)
         self._timestamp = secrets.randbits(32)
@@ -102,7 +106,9 @@ class Caller:
 
     def _is_open(self) -> bool:
         channels = [channel for channel in (self._channel, self._playback) if channel is not None]
-        return self.media.open and all(channel.readyState == "open" for channel in channels)
+        return self.connection.connectionState == "connected" and all(
+            channel.readyState == "open" for channel in channels
+        )
 
     async def close(self) -> None:
         self.media.close()
@@ -178,6 +184,11 @@ class Caller:
             self.send_sound(pcm[start : start + 640])
             due += 0.02
             await asyncio.sleep(due - loop.time())
+
+    @property
+    def sounding(self) -> list[Received]:
+        """The packets that are not silence."""
+        return [packet for packet in self.packets if packet.payload != SILENCE]
 
     def heard(self, rate: int = 24_000) -> bytes:
         """All that was received, decoded in order."""
