@@ -18,7 +18,12 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
-from sessions.core.commands import NO_NOISE_REDUCTION, NO_NOISE_REDUCTION_REMEDY
+from sessions.core.commands import (
+    NO_LOGPROBS,
+    NO_LOGPROBS_REMEDY,
+    NO_NOISE_REDUCTION,
+    NO_NOISE_REDUCTION_REMEDY,
+)
 from sessions.core.config import SessionConfig
 from sessions.core.events import Close
 from sessions.core.timeline import from_ms
@@ -285,8 +290,11 @@ class Talkover:
         Rejected."""
         if self.manager is None:
             return
-        if config.denoise and not self.manager.perception.capabilities.noise_reduction:
+        hears = self.manager.perception.capabilities
+        if config.denoise and not hears.noise_reduction:
             raise Rejected(NO_NOISE_REDUCTION, NO_NOISE_REDUCTION_REMEDY, "session.audio.input.noise_reduction")
+        if config.transcript_logprobs and not hears.logprobs:
+            raise Rejected(NO_LOGPROBS, NO_LOGPROBS_REMEDY, "session.include")
         voices = self.manager.engine.capabilities.voices
         if voices and config.voice not in (self._defaults.voice, *voices):
             message = f"there is no voice {config.voice!r}; choose one of {', '.join(voices)}"

@@ -268,6 +268,7 @@ class _Runner:
                 hears.transcripts,
                 can.voices,
                 hears.noise_reduction,
+                hears.logprobs,
             ),
         )
         self._rate = can.output_rate
@@ -440,11 +441,11 @@ class _Runner:
 
     def _feed_item(self, start: Ticks, pcm: bytes, rate: int) -> None:
         """Audio of an item is only listened to on request: no speech is reported in it."""
-        config = self._core.state.config
-        aloof = OpenPerception(False, config.language, config.denoise)
+        listening = OpenPerception.of(self._core.state.config)
+        aloof = replace(listening, speech=False)
         self._perception.open(self.session, aloof, self.emit)
         self._perception.feed(self.session, start, pcm, rate)
-        self._perception.open(self.session, replace(aloof, speech=config.turns is not None), self.emit)
+        self._perception.open(self.session, listening, self.emit)
 
     def _keep(self, event: Event, pcm: bytes) -> None:
         """Hold engine audio until the core admits or drops it."""

@@ -53,6 +53,8 @@ class PerceptionCapabilities:
     transcripts: bool
     noise_reduction: bool = False
     """Whether it can lower the noise of the input before it listens."""
+    logprobs: bool = False
+    """Whether its transcripts can come with their tokens."""
 
 
 class PerceptionPort(Protocol):

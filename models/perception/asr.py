@@ -17,6 +17,7 @@ at the same cost; a full 30 s window, at ten times the cost, has 0.07.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ import ctranslate2
 import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
+
+from sessions.core.timeline import Token
 
 from .mel import HOP, SAMPLE_RATE, log_mel
 
@@ -64,6 +67,22 @@ _NO_SPEECH = 0.6
 _UNSURE = -1.0
 
 
+_IMPOSSIBLE = 1e-10
+"""A probability that was rounded to 0 has no logarithm."""
+
+
+def _letters() -> dict[str, int]:
+    """The byte of each letter of a byte-level vocabulary (Radford et al., GPT-2): a printable one is itself, the others
+    follow from U+0100 on, in order."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    letters = {chr(byte): byte for byte in printable}
+    return letters | {chr(0x100 + place): byte for place, byte in enumerate(others)}
+
+
+_BYTES = _letters()
+
+
 class LanguageUnsupported(ValueError):
     """The model does not know the language."""
 
@@ -79,10 +98,14 @@ class TimedWord:
 
 @dataclass(frozen=True, slots=True)
 class Recognition:
-    """What was said; empty text where nothing was. `words` is empty unless times were asked for."""
+    """What was said; empty text where nothing was. `words` and `tokens` are empty unless times were asked for.
+
+    `tokens` joined are the text, but for its leading space.
+    """
 
     text: str
     words: tuple[TimedWord, ...] = ()
+    tokens: tuple[Token, ...] = ()
 
 
 class Recognizer:
@@ -110,20 +133,22 @@ class Recognizer:
     def recognize(self, samples: NDArray[np.float32], language: str = "en", *, times: bool = False) -> Recognition:
         """What is said in `samples`, float32 [N] in -1..1 at 16 kHz, of any length.
 
-        `language` is a code such as "en" or "en-US". `times` adds word times, for a tenth more work. Raises
-        LanguageUnsupported.
+        `language` is a code such as "en" or "en-US". `times` adds word times and tokens, for a tenth more work: the
+        text is read once more along the audio, which tells both. Raises LanguageUnsupported.
         """
         prompt = self._prompt(language)
         texts: list[str] = []
         words: list[TimedWord] = []
+        tokens: list[Token] = []
         for start, end in _pieces(samples):
             piece = self._piece(samples[start:end], prompt, times)
             texts.append(piece.text)
+            tokens += piece.tokens
             shift = start / SAMPLE_RATE
             words += [TimedWord(word.text, word.start + shift, word.end + shift) for word in piece.words]
         if words:  # the words of a transcript join to its text, which begins with no space
             words[0] = TimedWord(words[0].text.lstrip(), words[0].start, words[0].end)
-        return Recognition("".join(texts).strip(), tuple(words))
+        return Recognition("".join(texts).strip(), tuple(words), tuple(tokens))
 
     def unload(self) -> None:
         """Free the model; its threads must have ended before the interpreter does."""
@@ -177,7 +202,8 @@ class Recognizer:
         if not times or not tokens:
             return Recognition(text)
         (alignment,) = self._model.align(encoded, [*prompt, self._plain], [tokens], padded.size // HOP)
-        return Recognition(text, self._words(tokens, alignment.alignments, seconds))
+        words = self._words(tokens, alignment.alignments, seconds)
+        return Recognition(text, words, self._told(tokens, alignment.text_token_probs))
 
     def _spoken(self, decoded: Sequence[int], seconds: float) -> list[int]:
         """The text tokens of the segments that begin before the utterance ends; what begins later is invented."""
@@ -189,6 +215,14 @@ class Recognizer:
             elif token < self._end:
                 tokens.append(token)
         return tokens
+
+    def _told(self, tokens: Sequence[int], probabilities: Sequence[float]) -> tuple[Token, ...]:
+        told: list[Token] = []
+        for token, probability in zip(tokens, probabilities, strict=True):
+            raw = bytes(_BYTES[letter] for letter in self._tokenizer.id_to_token(token) or "")
+            logprob = round(math.log(max(probability, _IMPOSSIBLE)), 4)
+            told.append(Token(raw.decode("utf-8", "replace"), tuple(raw), logprob))
+        return tuple(told)
 
     def _words(
         self, tokens: Sequence[int], alignments: Sequence[tuple[int, int]], seconds: float

@@ -134,6 +134,7 @@ class _Ear:
     """Everything waits in the inbox until the suppressor is made; guarded by the intake's lock."""
     suppressor: Suppressor | None = None
     language: str = "en"
+    logprobs: bool = False
     speech: SpeechState | None = None
     """None: speech probabilities are not wanted."""
     heeded: bool = False
@@ -241,6 +242,7 @@ class EmbeddedPerception:
             end_of_turn=True,
             transcripts=True,
             noise_reduction=self._denoiser is not None,
+            logprobs=True,
         )
 
     def open(self, session: str, request: OpenPerception, emit: Emit) -> None:
@@ -404,8 +406,9 @@ class EmbeddedPerception:
                 if ear.track.append(start, pcm, rate):
                     ear.window = start
                     ear.speech = ear.speech and SpeechState()
-            case OpenPerception(speech, language, denoise):
+            case OpenPerception(speech, language, denoise, logprobs):
                 ear.language = language
+                ear.logprobs = logprobs
                 ear.track.clean_with(ear.suppressor if denoise else None)
                 if speech and ear.speech is None:
                     ear.speech, ear.window = SpeechState(), ear.track.end
@@ -483,7 +486,8 @@ class EmbeddedPerception:
             Word(word.text, job.span.start + _to_ticks(word.start), job.span.start + _to_ticks(word.end))
             for word in heard.words
         )
-        return Transcript(job.request, job.span.start, job.span.end, heard.text, words)
+        tokens = heard.tokens if job.ear.logprobs else ()
+        return Transcript(job.request, job.span.start, job.span.end, heard.text, words, tokens)
 
     def _ending(self, job: _Job) -> Event:
         return EndOfTurnProbability(job.request, job.span.end, self._turns.probability(job.samples))

@@ -41,6 +41,7 @@ _CONFIG_PARAMS: Final = {
     "voice": "session.audio.output.voice",
     "speed": "session.audio.output.speed",
     "denoise": "session.audio.input.noise_reduction",
+    "transcript_logprobs": "session.include",
 }
 """Fields that the core can refuse in an update, by its own names."""
 

@@ -34,7 +34,8 @@ from .checks import (
 EAGERNESS_MS: Final[Mapping[str, int]] = {"low": 8000, "medium": 4000, "high": 2000, "auto": 4000}
 """Longest silence that an unfinished turn is given, by `eagerness`."""
 
-INCLUDABLE: Final = ("item.input_audio_transcription.logprobs",)
+LOGPROBS: Final = "item.input_audio_transcription.logprobs"
+INCLUDABLE: Final = (LOGPROBS,)
 _CHOICES: Final = ("auto", "none", "required")
 _TOOL_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -110,7 +111,7 @@ def to_config(session: Object, base: SessionConfig) -> SessionConfig:
     hears, speaks = input_of(session), output_of(session)
     limit, modalities = session["max_output_tokens"], session["output_modalities"]
     instructions, speed, temperature = session["instructions"], speaks["speed"], session.get("temperature")
-    transcription, detection = hears["transcription"], hears["turn_detection"]
+    transcription, detection, include = hears["transcription"], hears["turn_detection"], session["include"]
     language = transcription.get("language") if isinstance(transcription, Mapping) else None
     return replace(
         base,
@@ -121,6 +122,7 @@ def to_config(session: Object, base: SessionConfig) -> SessionConfig:
         turns=_turns(detection, base.turns or TurnConfig()) if isinstance(detection, Mapping) else None,
         responses=session["type"] == "realtime",
         transcribe_input=transcription is not None,
+        transcript_logprobs=isinstance(include, list) and LOGPROBS in include,
         denoise=hears["noise_reduction"] is not None,
         language=language if isinstance(language, str) else base.language,
         tools=to_tools(session["tools"]),

@@ -44,6 +44,8 @@ NO_NOISE_REDUCTION_REMEDY = (
     "noise reduction is not installed on this server; have it installed there (pip install 'talkover[denoise]'), or "
     "leave it off"
 )
+NO_LOGPROBS = "logprobs_not_available"
+NO_LOGPROBS_REMEDY = "what transcribes on this server does not tell how sure it is; leave the field out"
 ASIDES_MAX = 8
 """Responses outside the conversation at a time."""
 NOT_ACTIVE = "response_cancel_not_active"
@@ -92,13 +94,15 @@ class Commands:
         self._check_voice(config.voice, "voice")
         if config.denoise and not s.abilities.noise_reduction:
             raise CommandError(NO_NOISE_REDUCTION, NO_NOISE_REDUCTION_REMEDY, "denoise")
+        if config.transcript_logprobs and not s.abilities.logprobs:
+            raise CommandError(NO_LOGPROBS, NO_LOGPROBS_REMEDY, "transcript_logprobs")
         listened = s.config.turns is not None
         if _idle_timeout(config) != _idle_timeout(s.config):
             self._listening.stir()
         s.config = config
         if (config.turns is not None) != listened:
             self._listening.forget()
-        self._out.append(OpenPerception(config.turns is not None, config.language, config.denoise))
+        self._out.append(OpenPerception.of(config))
         self._notify(SessionConfigured(config))
 
     def _check_voice(self, voice: str | None, param: str) -> None:

@@ -59,6 +59,8 @@ class SessionConfig:
     """False: the session only listens and transcribes. No engine is opened for it; holds for its whole life."""
     transcribe_input: bool = False
     """Whether the client is told what the user said (an engine that reads text gets it either way)."""
+    transcript_logprobs: bool = False
+    """Whether the client is also told how sure the recognizer was of each piece of it."""
     language: str = "en"
     denoise: bool = False
     """Whether the noise of the input is lowered before anything listens to it."""

@@ -16,11 +16,18 @@ from .timeline import Ticks
 
 @dataclass(frozen=True, slots=True)
 class OpenPerception:
-    """Listen. `speech`: report speech probabilities (turn detection is on). `denoise`: lower the noise first."""
+    """Listen. `speech`: report speech probabilities (turn detection is on). `denoise`: lower the noise first.
+    `logprobs`: final transcripts come with their tokens."""
 
     speech: bool
     language: str
     denoise: bool = False
+    logprobs: bool = False
+
+    @classmethod
+    def of(cls, config: SessionConfig) -> OpenPerception:
+        """What a session configured so listens for."""
+        return cls(config.turns is not None, config.language, config.denoise, config.transcript_logprobs)
 
 
 @dataclass(frozen=True, slots=True)

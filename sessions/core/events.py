@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 from .config import SessionConfig, Tool
 from .context import ContextEntry, ItemReference
 from .fence import Fence
-from .timeline import Ticks, Word
+from .timeline import Ticks, Token, Word
 
 # --- carrier -------------------------------------------------------------------------------------------------------
 
@@ -93,13 +93,17 @@ class EndOfTurnProbability:
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """What was said in [start, end); answers `Transcribe(request)`. `words` may be empty where times are unknown."""
+    """What was said in [start, end); answers `Transcribe(request)`. `words` may be empty where times are unknown.
+
+    `tokens`: the same text in the recognizer's own pieces, where they were asked for.
+    """
 
     request: int
     start: Ticks
     end: Ticks
     text: str
     words: tuple[Word, ...] = ()
+    tokens: tuple[Token, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

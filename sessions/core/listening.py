@@ -34,7 +34,7 @@ from .notices import (
 )
 from .speaking import Speaking
 from .state import PerceptionRequest, State, Utterance
-from .timeline import Ticks, from_ms
+from .timeline import Ticks, Token, from_ms
 from .turns import (
     Agent,
     Assess,
@@ -315,7 +315,7 @@ class Listening:
             item.text = utterance.text
             item.transcript = "done"
             self._notify(ItemAdded(item.view(), previous))
-            self._tell_words(item)
+            self._tell_words(item, utterance.tokens)
             return
         self._notify(ItemAdded(item.view(), previous))
         if s.abilities.transcripts:
@@ -331,9 +331,10 @@ class Listening:
             self._out.append(Transcribe(request, item.start, item.end))
         self._out.append(SetTimer("transcript", s.now + TRANSCRIPT_MAX))
 
-    def _tell_words(self, item: Item) -> None:
+    def _tell_words(self, item: Item, tokens: tuple[Token, ...]) -> None:
         if self._s.config.transcribe_input:
-            self._notify(InputTranscriptDone(item.id, item.text, item.end - item.start))
+            told = tokens if self._s.config.transcript_logprobs else ()
+            self._notify(InputTranscriptDone(item.id, item.text, item.end - item.start, told))
 
     def respond(self) -> None:
         """Answer the ended turn once its words are known and the lane is free."""
@@ -380,11 +381,12 @@ class Listening:
                 self._notify(InputTranscriptHypothesis(owed.item, text))
         elif s.utterance is not None and s.utterance.item == owed.item:
             s.utterance.text = text
+            s.utterance.tokens = event.tokens
             self._speculate(text)
             if turns is not None:
                 self._decide(s.policy.worded(text, turns))
         else:
-            self._settle_words(owed.item, text)
+            self._settle_words(owed.item, text, event.tokens)
 
     def _speculate(self, text: str) -> None:
         """The turn is closing and its words are known: begin to think, unheard, before it is over."""
@@ -394,13 +396,13 @@ class Listening:
         if s.active is None and not s.respond and not s.awaiting and s.policy.phase == "closing":
             self._speaking.begin(spoken=text, announced=False)
 
-    def _settle_words(self, item_id: str, text: str) -> None:
+    def _settle_words(self, item_id: str, text: str, tokens: tuple[Token, ...]) -> None:
         s = self._s
         item = s.conversation.find(item_id)
         if item is not None and item.transcript == "pending":
             item.text = text
             item.transcript = "done"
-            self._tell_words(item)
+            self._tell_words(item, tokens)
         self._no_longer_awaited(item_id)
 
     def _no_longer_awaited(self, item_id: str) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from .config import SessionConfig
-from .timeline import Ticks
+from .timeline import Ticks, Token
 
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
 ResponseStatus = Literal["in_progress", "completed", "cancelled", "incomplete", "failed"]
@@ -115,9 +115,12 @@ class InputTranscriptHypothesis:
 
 @dataclass(frozen=True, slots=True)
 class InputTranscriptDone:
+    """The words of `item`, and its length. `tokens`: as the recognizer wrote them, where the client asked for that."""
+
     item: str
     text: str
     length: Ticks
+    tokens: tuple[Token, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

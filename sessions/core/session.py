@@ -198,7 +198,7 @@ class Session:
             s.opened = True
             if s.config.responses:
                 self._out.append(OpenEngine(s.fence, s.config))
-            self._out.append(OpenPerception(s.config.turns is not None, s.config.language, s.config.denoise))
+            self._out.append(OpenPerception.of(s.config))
 
     def _lost(self, event: CarrierLost) -> None:
         s = self._state

@@ -12,7 +12,7 @@ from .events import EngineToolCall
 from .fence import Fence
 from .input import InputTrack
 from .playback import Ledger
-from .timeline import Ticks, Word
+from .timeline import Ticks, Token, Word
 from .turns import TurnPolicy
 
 
@@ -29,6 +29,8 @@ class Abilities:
     """Voices of the engine; empty: any."""
     noise_reduction: bool = False
     """The perception can lower the noise of the input."""
+    logprobs: bool = False
+    """The perception tells how sure it is of what it wrote."""
 
 
 @dataclass(slots=True)
@@ -72,12 +74,14 @@ class Response:
 
 @dataclass(slots=True)
 class Utterance:
-    """What the user is saying, until it is committed as `item`. `text`: its words, looked up while it closes."""
+    """What the user is saying, until it is committed as `item`. `text`: its words, looked up while it closes; `tokens`:
+    the same as the recognizer wrote them."""
 
     item: str
     start: Ticks
     request: int | None = None
     text: str | None = None
+    tokens: tuple[Token, ...] = ()
 
 
 @dataclass(slots=True)

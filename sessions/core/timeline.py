@@ -65,3 +65,17 @@ class Word:
     text: str
     start: Ticks
     end: Ticks
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A piece of a transcript as the recognizer wrote it.
+
+    `text` carries its own leading space. A piece may hold part of a character: then `text` has U+FFFD there, and `raw`,
+    its bytes in UTF-8 (0..255 each), says what it is. `logprob`: natural logarithm of its probability, given the pieces
+    before it.
+    """
+
+    text: str
+    raw: tuple[int, ...]
+    logprob: float

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import jiwer
 import numpy as np
 import pytest
 
-from models.perception.asr import LONGEST, LanguageUnsupported, Recognizer, _pieces
+from models.perception.asr import _BYTES, LONGEST, LanguageUnsupported, Recognizer, _pieces
+from sessions.core.timeline import Token
 
 from .speech import Samples, clips, hiss, model, plain, silence
 
@@ -60,6 +61,26 @@ def test_words_join_to_the_text_and_their_times_grow_within_the_utterance(recogn
     times = [moment for word in heard.words for moment in (word.start, word.end)]
     assert times == sorted(times)
     assert times[-1] <= clip.size / 16_000
+
+
+@pytest.mark.models
+def test_tokens_join_to_the_text_and_say_how_sure_the_model_is(recognizer: Recognizer) -> None:
+    clip, _ = clips()["0920.flac"]
+    clear = recognizer.recognize(clip, times=True)
+    assert b"".join(bytes(token.raw) for token in clear.tokens).decode().strip() == clear.text
+    assert all(token.logprob <= 0 for token in clear.tokens)
+    noisy = recognizer.recognize(clip + hiss(clip.size / 16_000, 0.15)[: clip.size], times=True)
+
+    def mean(tokens: Sequence[Token]) -> float:
+        return sum(token.logprob for token in tokens) / len(tokens)
+
+    assert mean(noisy.tokens) < mean(clear.tokens)
+    assert recognizer.recognize(clip).tokens == ()
+
+
+def test_the_letters_of_a_byte_level_vocabulary_are_all_bytes_once() -> None:
+    assert sorted(_BYTES.values()) == list(range(256))
+    assert (_BYTES["A"], _BYTES["\u0120"], _BYTES["\u010a"]) == (65, 32, 10)
 
 
 @pytest.mark.models

@@ -20,7 +20,7 @@ from models.perception.perception import CALM, WINDOW_TICKS, EmbeddedPerception,
 from models.perception.vad import WINDOW, SpeechState
 from sessions.core.effects import AssessTurn, OpenPerception, Transcribe
 from sessions.core.events import EndOfTurnProbability, Event, PerceptionFailed, SpeechProbability, Transcript
-from sessions.core.timeline import TICK_RATE, Ticks, Word
+from sessions.core.timeline import TICK_RATE, Ticks, Token, Word
 
 Samples = NDArray[np.float32]
 SECOND = TICK_RATE
@@ -82,7 +82,8 @@ class Scribe:
             self.fail = False
             raise RuntimeError("model broke")
         words = (TimedWord(str(samples.size), 0.5, 1.0),) if times else ()
-        return Recognition(str(samples.size), words)
+        tokens = (Token(str(samples.size), (49,), -0.5),) if times else ()
+        return Recognition(str(samples.size), words, tokens)
 
 
 class Events:
@@ -159,6 +160,15 @@ def test_windows_begin_where_the_track_begins(rig: Rig) -> None:
     rig.fed["s"] = 12_345
     rig.feed(0.1)
     assert events.until(SpeechProbability)[0].start == 12_345
+
+
+def test_tokens_are_told_to_the_session_that_wants_them(rig: Rig) -> None:
+    for session, wanted in (("plain", False), ("curious", True)):
+        events = rig.open(session, OpenPerception(False, "en", logprobs=wanted))
+        rig.feed(1.0, session=session)
+        rig.perception.transcribe(session, Transcribe(1, 0, SECOND))
+        (heard,) = events.until(Transcript)
+        assert heard.tokens == ((Token("16000", (49,), -0.5),) if wanted else ())
 
 
 def test_no_probability_is_given_where_none_is_wanted(rig: Rig) -> None:

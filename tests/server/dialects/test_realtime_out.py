@@ -44,6 +44,7 @@ from sessions.core.notices import (
     StageReached,
     TurnEnded,
 )
+from sessions.core.timeline import Token
 from sessions.ports import OutputFrame
 
 from .conftest import Validate, check
@@ -229,8 +230,19 @@ def test_captions_of_the_user_add_up_to_the_transcript(valid: Validate) -> None:
     delta, done = valid(d.send(InputTranscriptDone("i", "Hello, world.", 72_000)))
     assert delta["delta"] == done["transcript"] == "Hello, world."
     assert done["usage"] == {"type": "duration", "seconds": 1.5}
+    assert "logprobs" not in done
     (failed,) = valid(d.send(InputTranscriptFailed("i", "asr_failed", "no luck")))
     assert failed["error"] == {"type": "server_error", "code": "asr_failed", "message": "no luck"}
+
+
+def test_how_sure_the_recognizer_was_goes_with_the_transcript(valid: Validate) -> None:
+    tokens = (Token("Gr", (71, 114), -0.1), Token("\ufffd", (195,), -0.25))
+    delta, done = valid(dialect().send(InputTranscriptDone("i", "Gr\u00fc", 72_000, tokens)))
+    expected = [
+        {"token": "Gr", "bytes": [71, 114], "logprob": -0.1},
+        {"token": "\ufffd", "bytes": [195], "logprob": -0.25},
+    ]
+    assert delta["logprobs"] == done["logprobs"] == expected
 
 
 def test_a_spoken_item_is_added_without_its_words_which_follow(valid: Validate) -> None:

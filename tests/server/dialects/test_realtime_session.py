@@ -150,13 +150,20 @@ def test_everything_that_is_only_accepted_is_echoed() -> None:
         "tracing": {"workflow_name": "w"},
         "prompt": {"id": "pmpt_1", "variables": {"a": "b"}},
         "truncation": {"type": "retention_ratio", "retention_ratio": 0.8},
-        "include": ["item.input_audio_transcription.logprobs"],
         "reasoning": {"effort": "low"},
         "parallel_tool_calls": False,
     }
     after = merged(**fields, audio={"input": {"noise_reduction": {"type": "near_field"}}})
     assert {key: after[key] for key in fields} == fields
     assert after["audio"]["input"]["noise_reduction"] == {"type": "near_field"}
+
+
+def test_what_is_included_is_asked_for() -> None:
+    logprobs = ["item.input_audio_transcription.logprobs"]
+    assert merged(include=logprobs)["include"] == logprobs
+    assert config(include=logprobs).transcript_logprobs
+    assert not config(include=[]).transcript_logprobs
+    assert not config(include=None).transcript_logprobs
 
 
 def test_transcription_switches_captions_and_language() -> None:

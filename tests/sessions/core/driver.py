@@ -55,7 +55,7 @@ from sessions.core.events import (
 from sessions.core.fence import Fence
 from sessions.core.session import Session
 from sessions.core.state import Abilities
-from sessions.core.timeline import Ticks, Word, from_ms
+from sessions.core.timeline import Ticks, Token, Word, from_ms
 
 WINDOW: Ticks = from_ms(32)
 """Hop of the speech probabilities."""
@@ -277,6 +277,7 @@ class PerceptionModel:
     failing: bool = False
     stubborn: bool = False
     words: str = "question #"
+    tokens: tuple[Token, ...] = ()
     look: str = "stop"
     complete: float = 0.9
     cancelled: set[int] = field(default_factory=set)
@@ -301,7 +302,8 @@ class PerceptionModel:
             self.driver.post(EndOfTurnProbability(asked.request, asked.at, self.complete))
         else:
             text = (self.words if asked.final else self.look).replace("#", str(asked.request))
-            self.driver.post(Transcript(asked.request, asked.start, asked.end, text))
+            tokens = self.tokens if asked.final else ()
+            self.driver.post(Transcript(asked.request, asked.start, asked.end, text, tokens=tokens))
 
 
 # --- engine --------------------------------------------------------------------------------------------------------

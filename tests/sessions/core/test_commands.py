@@ -698,3 +698,16 @@ def test_noise_reduction_that_is_not_there_is_refused_with_its_remedy() -> None:
     assert (failed.code, failed.param) == ("noise_reduction_not_available", "denoise")
     assert "pip install 'talkover[denoise]'" in failed.message
     assert not world.session.state.config.denoise
+
+
+def test_tokens_are_asked_of_a_perception_that_tells_them() -> None:
+    world = desk(abilities=Abilities(logprobs=True))
+    effects = world.post(ConfigUpdate(SessionConfig(turns=None, transcript_logprobs=True)))
+    assert effects_in(effects, OpenPerception) == [OpenPerception(False, "en", logprobs=True)]
+
+
+def test_tokens_that_nobody_tells_are_refused() -> None:
+    world = desk()
+    failed = refusal(world, ConfigUpdate(SessionConfig(turns=None, transcript_logprobs=True)))
+    assert (failed.code, failed.param) == ("logprobs_not_available", "transcript_logprobs")
+    assert not world.session.state.config.transcript_logprobs

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from sessions.core import counters
 from sessions.core.config import SessionConfig, TurnConfig
 from sessions.core.effects import (
@@ -17,6 +19,7 @@ from sessions.core.effects import (
     EndSession,
     ForgetInput,
     HoldCarrier,
+    OpenPerception,
     ResumeCarrier,
     SetTimer,
     StartResponse,
@@ -57,7 +60,7 @@ from sessions.core.notices import (
 )
 from sessions.core.speaking import Speaking
 from sessions.core.state import Abilities, State
-from sessions.core.timeline import from_ms
+from sessions.core.timeline import Token, from_ms
 
 from .checker import Checker
 from .driver import WINDOW, World, effects_in, notices_in
@@ -206,6 +209,19 @@ def test_words_that_come_after_the_turn_has_ended_are_awaited() -> None:
     assert len(world.effects(Transcribe)) == 1
     assert len(world.notices(InputTranscriptDone)) == 1
     assert "transcript" not in world.timers
+
+
+@pytest.mark.parametrize("delay", [60, 1500], ids=["while the turn closes", "after it"])
+def test_how_sure_the_recognizer_was_is_told_to_who_asked(delay: int) -> None:
+    tokens = (Token(" yes", (32, 121, 101, 115), -0.25),)
+    for asked in (True, False):
+        config = SessionConfig(transcribe_input=True, transcript_logprobs=asked)
+        world = room(config, Abilities(logprobs=True))
+        assert [listen.logprobs for listen in world.effects(OpenPerception)] == [asked]
+        world.perception.tokens, world.perception.delay = tokens, from_ms(delay)
+        world.ask()
+        world.quiet(1500)
+        assert [done.tokens for done in world.notices(InputTranscriptDone)] == [tokens if asked else ()]
 
 
 def test_a_turn_without_words_is_not_answered() -> None:
