@@ -2,6 +2,7 @@
 
     python -m loadtest --sessions 100 --seconds 20              # push to talk
     python -m loadtest --sessions 100 --seconds 20 --vad        # with speech detection
+    python -m loadtest --carrier webrtc --sessions 50           # calls instead of WebSockets
 
 Starts a server of its own with the scripted engine, confined to one core, and loads it from this process on another.
 """
@@ -13,25 +14,43 @@ import asyncio
 import json
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import httpx
 
 from loadtest.server_cpu import cpu_seconds, threads
 from loadtest.sessions import LoadSession, room_noise
+from tests.servers import ServerProcess
+
+if TYPE_CHECKING:
+    from loadtest.calls import CallSession
 
 SCRIPT = "[[reply]]\ntone_hz = 440\nseconds = 30.0\n"
 SETTLE = 3.0
 
 
-async def load(url: str, health: str, pid: int, sessions: int, seconds: float, vad: bool) -> dict[str, object]:
-    """Load the server at `url` and return the figures."""
+def _sessions(server: ServerProcess, carrier: str, count: int, vad: bool) -> Sequence[LoadSession | CallSession]:
+    if carrier == "websocket":
+        noise = room_noise()
+        return [LoadSession(server.realtime_url, vad, noise, seed) for seed in range(count)]
+    from loadtest import calls
+    from server.carriers.webrtc.pacer import Pacer
+
+    packets, pacer = calls.room_noise(), Pacer()
+    url = server.base_url.removesuffix("/v1")
+    return [calls.CallSession(url, vad, packets, seed, pacer) for seed in range(count)]
+
+
+async def load(server: ServerProcess, carrier: str, sessions: int, seconds: float, vad: bool) -> dict[str, object]:
+    """Load the server and return the figures. `carrier`: "websocket" or "webrtc"."""
     began, until = asyncio.Event(), asyncio.Event()
-    noise = room_noise()
-    running = [LoadSession(url, vad, noise, seed) for seed in range(sessions)]
+    health, pid = f"http://127.0.0.1:{server.port}/healthz", server.pid
+    running = _sessions(server, carrier, sessions, vad)
     tasks = [asyncio.create_task(one.run(began, until)) for one in running]
     print(f"{sessions} sessions connect", file=sys.stderr)
-    await asyncio.sleep(0.5 + sessions * 0.01)
+    await asyncio.sleep(0.5 + sessions * (0.01 if carrier == "websocket" else 0.1))
     began.set()
     await asyncio.sleep(SETTLE)
     frames = sum(one.tally.frames for one in running)
@@ -47,6 +66,7 @@ async def load(url: str, health: str, pid: int, sessions: int, seconds: float, v
     failed = [result for result in await asyncio.gather(*tasks, return_exceptions=True) if result is not None]
     tallies = [one.tally for one in running]
     return {
+        "carrier": carrier,
         "sessions": sessions,
         "vad": vad,
         "cpu_ms_per_s_per_session": round(used / seconds / sessions * 1000, 2),
@@ -71,20 +91,19 @@ def main() -> int:
     )
     parser.add_argument("--sessions", type=int, default=100, metavar="N", help="sessions at a time (default: 100)")
     parser.add_argument("--seconds", type=float, default=20.0, metavar="S", help="how long to measure (default: 20)")
+    parser.add_argument(
+        "--carrier", choices=("websocket", "webrtc"), default="websocket", help="how they connect (default: websocket)"
+    )
     parser.add_argument("--vad", action="store_true", help="with speech detection (default: push to talk)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")
     options = parser.parse_args()
-    from tests.servers import ServerProcess
-
     cores = sorted(os.sched_getaffinity(0))
     with ServerProcess("scripted", SCRIPT) as server:
         if len(cores) > 1:
             for task in Path(f"/proc/{server.pid}/task").iterdir():
                 os.sched_setaffinity(int(task.name), {cores[0]})
             os.sched_setaffinity(0, set(cores[1:]))
-        health = f"http://127.0.0.1:{server.port}/healthz"
-        url = server.realtime_url
-        figures = asyncio.run(load(url, health, server.pid, options.sessions, options.seconds, options.vad))
+        figures = asyncio.run(load(server, options.carrier, options.sessions, options.seconds, options.vad))
     print(json.dumps(figures, indent=1))
     if options.json:
         options.json.write_text(json.dumps(figures, indent=1) + "\n")
