@@ -23,7 +23,7 @@ from .graph.shapes import Shape, ShapeMismatch
 from .graph.states import Placement, StateKind
 
 TEXT = "utf-8"
-"""The dtype of a payload that is text; its one axis counts characters."""
+"""The dtype of a payload that is text; its last axis counts characters."""
 
 ITEM_BYTES: Mapping[str, int] = {
     **dict.fromkeys(("bool", "int8", "uint8", "float8_e4m3fn", "float8_e5m2"), 1),
@@ -358,7 +358,7 @@ class Border:
         if isinstance(payload, str):
             if envelope.dtype != TEXT:
                 raise WrongDtype(name, f"the payload is text, the envelope says {envelope.dtype!r}")
-            if envelope.shape != (len(payload),):
+            if envelope.shape[-1:] != (len(payload),) or math.prod(envelope.shape) != len(payload):
                 raise WrongShape(name, f"the payload has {len(payload)} characters, not {list(envelope.shape)}")
         elif isinstance(payload, bytes | memoryview):
             if (item := ITEM_BYTES.get(envelope.dtype)) is None:

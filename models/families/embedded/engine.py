@@ -13,6 +13,7 @@ import zlib
 from collections import Counter, deque
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 from sessions.core.config import SessionConfig
 from sessions.core.effects import GrantCredit, StartResponse
@@ -21,7 +22,10 @@ from sessions.core.fence import Fence
 from sessions.core.timeline import TICK_RATE, Ticks
 from sessions.ports import Busy, Emit, EngineCapabilities
 
+from ...envelope import TEXT, Border, EdgeContract, StaleFence, TransferEnvelope, TransferRefused
+from ...graph.states import StateKind
 from ...priority import PROMPT, lower_priority
+from ..catalog import embedded as catalog
 from ..lane import ResponseLane
 from .clauses import ClauseCutter
 from .gate import Urgency
@@ -36,18 +40,56 @@ _CHARACTER: Ticks = TICK_RATE // 15
 """About how long a character sounds; for urgency only."""
 
 
+_CLAUSES = EdgeContract.of(
+    catalog.FAMILY.graph(catalog.FAMILY.published["embedded"]), "thinker.text -> talker.clauses", frozenset({TEXT})
+)
+"""What crosses from the thinker's thread to the talker's."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Clause:
+    """A stretch of text to be spoken, with the envelope that it was given where it was made."""
+
+    text: str
+    envelope: TransferEnvelope
+
+
 class _Reply:
     """One response on its way. `changed` of the engine guards `clauses`, `unspoken` and `thinking`."""
 
-    def __init__(self, request: StartResponse, emit: Emit, rate: int, order: int) -> None:
+    def __init__(self, request: StartResponse, session: _Session, rate: int, order: int) -> None:
         self.request = request
         self.order = order
         self.stop = Stop()
-        self.lane = ResponseLane(request.fence, request.response, request.credit, rate, emit)
-        self.clauses: deque[str | Event] = deque()
+        self.lane = ResponseLane(request.fence, request.response, request.credit, rate, session.emit)
+        self.clauses: deque[_Clause | Event] = deque()
+        self.border = Border(_CLAUSES, request.response, session.tenant, lambda: session.fence_for(request.fence))
+        self._tenant = session.tenant
+        self._made = 0
+        self._characters = 0
         self.unspoken = 0
         self.thinking: Thinking | None = None
         self.stages: set[str] = set()
+
+    def clause(self, text: str) -> _Clause:
+        """The next stretch of text, stamped. Called on the thinking thread only."""
+        begin, self._characters = self._characters, self._characters + len(text)
+        number, self._made = self._made, self._made + 1
+        return _Clause(
+            text,
+            TransferEnvelope(
+                request=self.request.response,
+                tenant=self._tenant,
+                fence=self.request.fence,
+                kind=StateKind.TOKEN,
+                shape=(1, len(text)),
+                dtype=TEXT,
+                start=begin,
+                end=self._characters,
+                sequence=number,
+                owner="thinker",
+            ),
+        )
 
     def thinking_urgency(self) -> Urgency:
         """Who has no clause yet goes first, in order of arrival; then whoever would fall silent first."""
@@ -73,7 +115,13 @@ class _Session:
     def __init__(self, fence: Fence, emit: Emit) -> None:
         self.fence = fence
         self.emit = emit
+        # Until a session says whose it is, it shares nothing with any other.
+        self.tenant = fence.session
         self.replies: dict[str, _Reply] = {}
+
+    def fence_for(self, fence: Fence) -> Fence:
+        """What holds for work under `fence`: itself, unless the session has moved on."""
+        return fence if fence.order >= self.fence.order else self.fence
 
 
 class EmbeddedEngine:
@@ -84,7 +132,7 @@ class EmbeddedEngine:
 
     `counters` (names to totals): "sessions_refused", "requests_unknown" (unknown session, or a response that is over
     or was never begun), "requests_stale" (a fence older than the session's), "responses_stopped" (by cancel, advance
-    or close while they were computing).
+    or close while they were computing), "clauses_stale" (text of a dead epoch that the talker did not take).
     """
 
     def __init__(self, thinker: Thinker, talker: Talker, *, max_sessions: int = 8) -> None:
@@ -156,7 +204,7 @@ class EmbeddedEngine:
                 self._counters["requests_stale"] += 1
                 return
             self._order += 1
-            reply = _Reply(request, session.emit, self._talker.rate, self._order)
+            reply = _Reply(request, session, self._talker.rate, self._order)
             session.replies[request.response] = reply
         reply.stop.then(self._wake)
         try:
@@ -306,10 +354,11 @@ class EmbeddedEngine:
             return
         if isinstance(item, str):
             reply.stage("first_clause")
+        queued = reply.clause(item) if isinstance(item, str) else item
         with self._changed:
             if reply.stop:
                 return
-            reply.clauses.append(item)
+            reply.clauses.append(queued)
             reply.unspoken += len(item) if isinstance(item, str) else 0
             self._changed.notify_all()
 
@@ -319,13 +368,23 @@ class EmbeddedEngine:
         lower_priority(PROMPT)
         while (job := self._next_clause()) is not None:
             reply, item = job
-            if not isinstance(item, str):
+            if not isinstance(item, _Clause):
                 reply.post(item)
                 self._retire_if_done(reply)
                 continue
-            request = reply.request
+            request, text = reply.request, item.text
             try:
-                spoken = self._talker.speak(item, voice=request.voice, speed=request.speed, first=reply.lane.end == 0)
+                reply.border.admit(item.envelope, text)
+                spoken = self._talker.speak(text, voice=request.voice, speed=request.speed, first=reply.lane.end == 0)
+            except StaleFence:
+                # The epoch changed between the queue and here; whoever changed it has stopped the response.
+                with self._changed:
+                    self._counters["clauses_stale"] += 1
+                continue
+            except TransferRefused as refused:
+                log.error("a clause was refused: %s", refused)
+                self._fail(reply, "transfer_refused", str(refused))
+                continue
             except TalkerError as error:
                 self._fail(reply, error.code, str(error))
                 continue
@@ -334,12 +393,12 @@ class EmbeddedEngine:
                 self._fail(reply, "talker_failed", f"the talker failed ({type(error).__name__}); see the server's log")
                 continue
             with self._changed:
-                reply.unspoken -= len(item)
+                reply.unspoken -= len(text)
             if spoken.pcm:
                 reply.stage("first_audio")
                 reply.lane.say(spoken.pcm, spoken.words)
 
-    def _next_clause(self) -> tuple[_Reply, str | Event] | None:
+    def _next_clause(self) -> tuple[_Reply, _Clause | Event] | None:
         """The next item of the most urgent response that has one and may have it made; None when all is over."""
         with self._changed:
             while True:
@@ -347,7 +406,7 @@ class EmbeddedEngine:
                     reply
                     for session in self._sessions.values()
                     for reply in session.replies.values()
-                    if reply.clauses and (reply.lane.wants_audio or not isinstance(reply.clauses[0], str))
+                    if reply.clauses and (reply.lane.wants_audio or not isinstance(reply.clauses[0], _Clause))
                 ]
                 if ready:
                     reply = min(ready, key=_Reply.talking_urgency)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
+from models.families.embedded import engine as engine_module
 from models.families.embedded.engine import EmbeddedEngine
 from models.families.embedded.stop import Stop
 from models.families.embedded.talker import Spoken, TalkerError
@@ -155,6 +157,62 @@ def test_an_advance_stops_older_epochs_and_leaves_newer_ones() -> None:
         ear.wait_for_end("new")
         assert engine.counters == {"responses_stopped": 1}
     assert not ear.audio("old")
+
+
+def test_a_clause_that_was_taken_just_before_its_epoch_ended_is_not_spoken(monkeypatch: pytest.MonkeyPatch) -> None:
+    ear, talker = Ear(), Metronome()
+    engine = opened(Reciter(*pieces("One two three.")), ear, talker=talker)
+    take, ended = EmbeddedEngine._next_clause, threading.Event()
+
+    def interrupted(self: EmbeddedEngine) -> object:
+        job = take(self)
+        if job is not None and job[0].request.response == "old":
+            self.advance(fence(epoch=1))
+            ended.set()
+        return job
+
+    with shut(engine):
+        monkeypatch.setattr(EmbeddedEngine, "_next_clause", interrupted)
+        # The talker waits in the unchanged method; after this one it asks the changed one.
+        engine.start(start("first"))
+        ear.wait_for_end("first")
+        engine.start(start("old"))
+        assert ended.wait(PATIENCE)
+        engine.start(start("new", at=fence(epoch=1)))
+        ear.wait_for_end("new")
+        assert engine.counters == {"clauses_stale": 1, "responses_stopped": 1}
+    assert talker.clauses == ["One two three."] * 2
+    assert not ear.audio("old")
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"tenant": "another"}, "tenant"),
+        ({"sequence": 7}, "sequence"),
+        ({"start": 3}, "span"),
+        ({"shape": (1, 2)}, "shape"),
+    ],
+)
+def test_a_clause_that_is_not_what_its_envelope_says_fails_the_response(
+    change: dict[str, object], told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ear, talker = Ear(), Metronome()
+    engine = opened(Reciter(*pieces("One two three.")), ear, talker=talker)
+    made = engine_module._Reply.clause
+
+    def mislabelled(self: engine_module._Reply, text: str) -> engine_module._Clause:
+        clause = made(self, text)
+        return replace(clause, envelope=replace(clause.envelope, **change))
+
+    monkeypatch.setattr(engine_module._Reply, "clause", mislabelled)
+    with shut(engine):
+        engine.start(start())
+        end = ear.wait_for_end()
+    assert isinstance(end, EngineFailed)
+    assert end.code == "transfer_refused"
+    assert told in end.message
+    assert talker.clauses == []
 
 
 def test_a_request_under_an_old_fence_is_refused_and_counted() -> None:
