@@ -64,6 +64,10 @@ AUDIO_WAITING = 60 * 48_000
 """Bytes of user audio that may wait in a mailbox (60 s at 24 kHz)."""
 MAIL_WAITING = 2_000
 """Mails from which a reader is asked to wait."""
+SENT_KEPT = TICK_RATE
+"""How long what was sent is remembered, in case a hold moves it: longer than any lead."""
+CLOCKS_APART = TICK_RATE // 5
+"""How far the clocks of input and session may drift apart within one stretch of speech before they are set anew."""
 BATCH = 64
 """Mails handled before other sessions get the loop again."""
 
@@ -280,6 +284,9 @@ class _Runner:
         self._room = asyncio.Event()
         self._room.set()
         self._partings: deque[asyncio.Event] = deque()
+        self._sent: deque[tuple[Ticks, bytes]] = deque()
+        self._told_until: tuple[Ticks, Ticks] = (0, 0)
+        self._held_at: Ticks | None = None
         self.done = asyncio.Event()
         self._tracks: dict[str, OutputTrack] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -307,9 +314,9 @@ class _Runner:
             AdmitFrame: self._admit,
             DropAudio: self._drop,
             ReleaseTrack: self._release,
-            HoldCarrier: lambda e: self._carrier.hold(),
-            ResumeCarrier: lambda e: self._carrier.resume(),
-            FlushCarrier: lambda e: self._carrier.flush(e.fence),
+            HoldCarrier: self._hold,
+            ResumeCarrier: self._resume,
+            FlushCarrier: self._flush,
             Notify: lambda e: self._carrier.notify(e.notice),
             SetTimer: self._set_timer,
             ClearTimer: self._clear_timer,
@@ -476,19 +483,58 @@ class _Runner:
         pcm = self._tracks[effect.source].cut(effect.source_start, effect.source_start + length)
         if self._journal is not None:
             self._journal.sent(effect, pcm)
-        self._carrier.admit(
-            OutputFrame(
-                effect.fence,
-                effect.sequence,
-                effect.response,
-                effect.item,
-                effect.start,
-                effect.end,
-                effect.placed_at,
-                pcm,
-                self._rate,
-            )
+        frame = OutputFrame(
+            effect.fence,
+            effect.sequence,
+            effect.response,
+            effect.item,
+            effect.start,
+            effect.end,
+            effect.placed_at,
+            pcm,
+            self._rate,
         )
+        if self._core.state.config.turns is not None:
+            self._play(frame.placed_at, pcm)
+        self._carrier.admit(frame)
+
+    def _play(self, placed_at: Ticks, pcm: bytes) -> None:
+        """Tell perception what will be heard, on the clock of the input: it may come back through the microphone."""
+        now = self._core.state.now
+        at = max(0, self.input_end + placed_at - now)
+        # Input comes in packets, so the two clocks seem to jump against each other; one stretch of speech must not.
+        ends, heard_until = self._told_until
+        if placed_at == ends and abs(at - heard_until) < CLOCKS_APART:
+            at = heard_until
+        self._told_until = (placed_at + ticks_of(pcm, self._rate), at + ticks_of(pcm, self._rate))
+        self._sent.append((placed_at, pcm))
+        while self._sent and self._sent[0][0] < now - SENT_KEPT:
+            self._sent.popleft()
+        self._perception.play(self.session, at, pcm, self._rate)
+
+    def _hold(self, effect: HoldCarrier) -> None:
+        self._carrier.hold()
+        if self._carrier.capabilities.paced:
+            self._held_at = self._core.state.now
+            self._perception.hush(self.session, self.input_end)
+
+    def _resume(self, effect: ResumeCarrier) -> None:
+        self._carrier.resume()
+        held_at, self._held_at = self._held_at, None
+        if held_at is None:
+            return
+        # What a carrier that paces had not released at the hold is heard so much later.
+        later = self._core.state.now - held_at
+        sent, self._sent = list(self._sent), deque()
+        for placed_at, pcm in sent:
+            if placed_at >= held_at:
+                self._play(placed_at + later, pcm)
+
+    def _flush(self, effect: FlushCarrier) -> None:
+        self._carrier.flush(effect.fence)
+        self._held_at = None
+        self._sent.clear()
+        self._perception.hush(self.session, self.input_end)
 
     def _drop(self, effect: DropAudio) -> None:
         self.counters.add(f"dropped_ticks_{effect.why}", effect.end - effect.start)

@@ -69,6 +69,12 @@ class PerceptionPort(Protocol):
     def feed(self, session: str, start: Ticks, pcm: bytes, rate: int) -> None:
         """The next stretch of the input track; always contiguous with the one before."""
 
+    def play(self, session: str, at: Ticks, pcm: bytes, rate: int) -> None:
+        """The agent will be heard with `pcm` from about input position `at` on, so it may come back in the input."""
+
+    def hush(self, session: str, at: Ticks) -> None:
+        """What was to be heard from input position `at` on will not be."""
+
     def transcribe(self, session: str, request: Transcribe) -> None: ...
 
     def assess(self, session: str, request: AssessTurn) -> None: ...

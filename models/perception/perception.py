@@ -33,6 +33,7 @@ from sessions.ports import Emit, PerceptionCapabilities
 from ..priority import load_lowered, lower_priority
 from .asr import LanguageUnsupported, Recognition, Recognizer
 from .denoise import DeepFilter, DenoiserMissing, Suppressor
+from .echo import BLOCK, EchoDetector
 from .endpoint import TurnDetector
 from .mel import SAMPLE_RATE
 from .requests import FairQueue
@@ -63,6 +64,10 @@ PLAIN_SILENCE = -66.0
 in 16 bits, two of the smallest steps of µ-law."""
 CALM = 8
 """Windows without speech after which silence may be taken for what it is: a quarter of a second."""
+PLAYED_MAX = 500
+"""Pieces of the agent's audio that wait to be compared: more than the longest lag of an echo."""
+ECHO_LEVEL = -60.0
+"""Level in dBFS below which a window is not compared: the agent would hardly be held for it."""
 NO_SPEECH = 0.1
 """Probability below which a window counts as one without speech."""
 
@@ -105,6 +110,14 @@ class _Feed:
 
 
 @dataclass(frozen=True, slots=True)
+class _Played:
+    at: Ticks
+    pcm: bytes
+    """Empty: nothing is heard from `at` on."""
+    rate: int
+
+
+@dataclass(frozen=True, slots=True)
 class _Cancel:
     request: int
 
@@ -141,6 +154,10 @@ class _Ear:
     """Whether speech is looked for, as far as the calls so far say; guarded by the intake's lock."""
     window: Ticks = 0
     """Where the next window begins."""
+    played: deque[_Played] = field(default_factory=deque)
+    """What the agent said and `echo` was not told yet; guarded by the intake's lock."""
+    echo: EchoDetector | None = None
+    """None: nothing was said yet."""
     calm: int = 0
     """Windows without speech since there was any."""
     jobs: dict[int, _Job] = field(default_factory=dict)
@@ -275,6 +292,17 @@ class EmbeddedPerception:
                 self._post(ear, _Feed(start, pcm, rate))
             else:
                 _heap(ear.inbox, _Feed(start, pcm, rate))
+
+    def play(self, session: str, at: Ticks, pcm: bytes, rate: int) -> None:
+        """See `PerceptionPort`. Kept as it is until something in the input could be like it."""
+        with self._changed:
+            if (ear := self._ears.get(session)) is not None:
+                ear.played.append(_Played(at, pcm, rate))
+                if len(ear.played) > PLAYED_MAX:
+                    ear.played.popleft()
+
+    def hush(self, session: str, at: Ticks) -> None:
+        self.play(session, at, b"", SAMPLE_RATE)
 
     def transcribe(self, session: str, request: Transcribe) -> None:
         self._command(session, request)
@@ -472,7 +500,26 @@ class EmbeddedPerception:
             if plain[row]:
                 ear.speech = ear.speech and SpeechState()
             ear.calm = ear.calm + 1 if probabilities[row] < NO_SPEECH else 0
-            _tell(ear, SpeechProbability(start, ear.window, float(probabilities[row]), float(levels[row])))
+            level = float(levels[row])
+            echo = self._echo(ear) if level >= ECHO_LEVEL and (ear.played or ear.echo is not None) else 0.0
+            _tell(ear, SpeechProbability(start, ear.window, float(probabilities[row]), level, echo))
+
+    def _echo(self, ear: _Ear) -> float:
+        """How much the window that was just looked at is like what the agent said a moment before."""
+        with self._changed:
+            played = list(ear.played)
+            ear.played.clear()
+        if ear.echo is None:
+            ear.echo = EchoDetector()
+        for piece in played:
+            if piece.pcm:
+                ear.echo.reference.play(piece.at, piece.pcm, piece.rate)
+            else:
+                ear.echo.reference.hush(piece.at)
+        begins = ear.window - BLOCK * TICKS_PER_SAMPLE
+        if begins < ear.track.oldest or not ear.echo.wanted(ear.window):
+            return 0.0
+        return round(ear.echo.likeness(ear.track.read(begins, ear.window), ear.window), 3)
 
     # --- answers -----------------------------------------------------------------------------------------------------
 

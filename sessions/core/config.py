@@ -34,6 +34,8 @@ class TurnConfig:
     create_response: bool = True
     interrupt_response: bool = True
     idle_timeout_ms: int | None = None
+    echo: float = 0.45
+    """Likeness to what was played from which a window over the agent is its own voice coming back; above 1: never."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,5 +79,7 @@ class SessionConfig:
     """How far generation may run ahead of admission."""
     grace: Ticks = 0
     """How long the session waits for another carrier when it has lost its own; 0: it ends with its carrier."""
+    tenant: str = ""
+    """Whose session it is, where that is known; what is limited or kept apart is so by tenant."""
     acknowledge_playback: bool = False
     """Whether each playback report is answered with what the ledger made of it."""

@@ -74,12 +74,16 @@ class PlaybackReported:
 
 @dataclass(frozen=True, slots=True)
 class SpeechProbability:
-    """Probability of speech in [start, end) of the input track (VAD), and its level in dBFS (RMS)."""
+    """Probability of speech in [start, end) of the input track (VAD), and its level in dBFS (RMS).
+
+    `echo`: how much it is like what the agent said a moment before, as it comes back from a loudspeaker, 0..1.
+    """
 
     start: Ticks
     end: Ticks
     probability: float
     level: float = -120.0
+    echo: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

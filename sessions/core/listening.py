@@ -98,7 +98,11 @@ class Listening:
             return  # speech in what is an item already, or was cleared, opens no turn
         policy = s.policy
         idle = policy.phase == "idle"
-        decisions = policy.window(event.start, event.end, event.probability, self._agent(), turns, event.level)
+        agent = self._agent()
+        echo = event.echo >= turns.echo
+        if echo and agent == "busy":
+            self._count(counters.ECHOES)
+        decisions = policy.window(event.start, event.end, event.probability, agent, turns, event.level, echo)
         if idle and policy.phase != "idle":
             self._watch_stall()
         if decisions:

@@ -31,6 +31,8 @@ SOUND_MAX = from_ms(256)
 LOOK_AFTER = from_ms(224)
 """Speech over the agent after which its words are looked at for the first time."""
 LOOK_MIN = from_ms(96)
+ECHO_SURE = from_ms(64)
+"""The agent's own voice for this long, and nothing else since, ends the hold that its first windows began."""
 SIGNAL_MAX = from_ms(1600)
 """Even what sounds like a backchannel, or a voice without words, takes the floor when it goes on for this long."""
 DOUBTED_MAX = from_ms(1000)
@@ -138,6 +140,8 @@ class TurnPolicy:
     assessed_at: Ticks = 0
     voiced: Ticks = 0
     """Speech in the utterance so far, without its gaps."""
+    echoed: Ticks = 0
+    """How much of the sound over the agent was its own voice, since anything in it was not."""
     loudest: float = 0.0
     """Level of the sound that the agent is held for, in dBFS, while no speech was found in it."""
     floor: NoiseFloor = field(default_factory=NoiseFloor)
@@ -162,6 +166,7 @@ class TurnPolicy:
         self.end_probability = None
         self.assessed_at = 0
         self.voiced = 0
+        self.echoed = 0
 
     def window(
         self,
@@ -171,12 +176,26 @@ class TurnPolicy:
         agent: Agent,
         config: TurnConfig,
         level: float = -120.0,
+        echo: bool = False,
     ) -> list[Decision]:
-        """One VAD window [start, end) of the input track; `level` is its RMS in dBFS."""
+        """One VAD window [start, end) of the input track; `level` is its RMS in dBFS.
+
+        `echo`: it is the agent's own voice coming back. That opens nothing and, while the agent is held for it, decides
+        that it was nothing. Of who has the floor already it means nothing: the agent is silent then.
+        """
         self.position = end
         continuing = self.phase in ("onset", "over", "speech")
         voiced = probability >= (config.threshold - HYSTERESIS if continuing else config.threshold)
         loud = self.floor.stands_out(level)
+        if echo and self.phase in ("idle", "onset", "over"):
+            if self.phase == "idle":
+                return []
+            voiced = loud = False
+            self.echoed += end - start
+            if self.phase == "over" and self.echoed >= ECHO_SURE:
+                return self._resume()
+        elif voiced:
+            self.echoed = 0
         if voiced:
             self.voiced += end - start
         elif self.phase == "idle":

@@ -37,6 +37,7 @@ class LoudnessPerception:
         self.text = text
         self.fed: dict[str, list[tuple[Ticks, bytes, int]]] = {}
         self.closed: list[str] = []
+        self.played: list[tuple[Ticks, int]] = []
         self._emit: dict[str, Emit] = {}
 
     def open(self, session: str, request: OpenPerception, emit: Emit) -> None:
@@ -56,6 +57,12 @@ class LoudnessPerception:
         asyncio.get_running_loop().call_later(0.1, self._emit[session], answer)
 
     def cancel(self, session: str, request: int) -> None: ...
+
+    def play(self, session: str, at: Ticks, pcm: bytes, rate: int) -> None:
+        self.played.append((at, len(pcm)))
+
+    def hush(self, session: str, at: Ticks) -> None:
+        self.played.append((at, 0))
 
     def forget(self, session: str, before: Ticks) -> None: ...
 
@@ -118,8 +125,8 @@ class CountingEngine:
 class NotebookCarrier:
     """Writes down what it is given, with the loop's time."""
 
-    def __init__(self, acknowledged: bool = False) -> None:
-        self.capabilities = CarrierCapabilities(acknowledged, False)
+    def __init__(self, acknowledged: bool = False, paced: bool = False) -> None:
+        self.capabilities = CarrierCapabilities(acknowledged, False, paced)
         self.frames: list[tuple[float, OutputFrame]] = []
         self.notices: list[Notice] = []
         self.calls: list[str] = []

@@ -255,3 +255,44 @@ def test_a_carrier_that_comes_as_the_session_ends_is_told_so() -> None:
         assert late.ended == "session_over"
 
     run(scenario())
+
+
+# --- what the agent says, on the clock of the input ----------------------------------------------------------------
+
+
+def test_perception_is_told_what_is_heard_and_on_the_clock_of_the_input() -> None:
+    async def scenario() -> None:
+        perception, carrier = LoudnessPerception(), NotebookCarrier()
+        manager = SessionManager(CountingEngine(seconds=1.0), perception)
+        handle = manager.open(carrier, CONFIG)
+        await asyncio.sleep(7)  # the microphone opens late, and the two clocks have nothing in common
+        await microphone(handle, (0.5, False), (1.0, True), (3.0, False))
+        played = [(at, size) for at, size in perception.played if size]
+        assert sum(size for _, size in played) == 24_000 * 2
+        # In one stretch, although the input that gives the time comes in packets.
+        assert [at for at, _ in played] == [played[0][0] + n * 960 for n in range(50)]
+        began = carrier.frames[0][0] - 7.0
+        assert abs(to_seconds(played[0][0]) - began) < 0.05
+        await manager.close()
+
+    run(scenario())
+
+
+def test_what_a_hold_delays_is_told_anew_and_what_a_flush_takes_is_taken_back() -> None:
+    async def scenario() -> None:
+        perception = LoudnessPerception()
+        carrier = NotebookCarrier(paced=True)
+        manager = SessionManager(CountingEngine(seconds=5.0), perception)
+        handle = manager.open(carrier, CONFIG)
+        await microphone(handle, (0.5, False), (1.0, True), (1.5, False), (0.06, True), (0.5, False))
+        hushed = [at for at, size in perception.played if not size]
+        assert carrier.calls[-2:] == ["hold", "resume"]
+        told_anew = [at for at, _ in perception.played[perception.played.index((hushed[-1], 0)) + 1 :]]
+        assert told_anew[0] > hushed[-1] + from_ms(100)
+        assert told_anew == [told_anew[0] + n * 960 for n in range(len(told_anew))]
+        await microphone(handle, (0.5, True), (0.5, False))
+        assert "flush 1" in carrier.calls
+        assert perception.played[-1][1] == 0
+        await manager.close()
+
+    run(scenario())

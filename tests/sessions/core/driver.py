@@ -201,7 +201,15 @@ class Driver:
 
     # --- the user's side -------------------------------------------------------------------------------------------
 
-    def feed(self, windows: int, probability: float = 0.9, *, concealed: bool = False, level: float = -120.0) -> None:
+    def feed(
+        self,
+        windows: int,
+        probability: float = 0.9,
+        *,
+        concealed: bool = False,
+        level: float = -120.0,
+        echo: float = 0.0,
+    ) -> None:
         """`windows` windows of input, in real time, each with its speech probability."""
         window = self.window
         for _ in range(windows):
@@ -209,10 +217,10 @@ class Driver:
             start = self.position
             self.position = start + window
             self.post(AudioArrived(start, start + window, concealed))
-            self.hear(start, start + window, probability, level)
+            self.hear(start, start + window, probability, level, echo)
 
-    def hear(self, start: Ticks, end: Ticks, probability: float, level: float = -120.0) -> None:
-        event = SpeechProbability(start, end, probability, level)
+    def hear(self, start: Ticks, end: Ticks, probability: float, level: float = -120.0, echo: float = 0.0) -> None:
+        event = SpeechProbability(start, end, probability, level, echo)
         if self.lag:
             self.later(self.lag, event)
         else:

@@ -300,6 +300,13 @@ class Conversation(RuleBasedStateMachine):
             self._until_busy(6)
             self.world.feed(windows, 0.02, level=level)
 
+    @step(windows=st.integers(1, 6), echo=st.sampled_from((0.3, 0.6, 0.9)))
+    def come_back(self, windows: int, echo: float) -> None:
+        """The agent is heard in the user's microphone."""
+        if self.world.session.state.attached:
+            self._until_busy(6)
+            self.world.feed(windows, 0.9, level=-25.0, echo=echo)
+
     @step(windows=st.integers(1, 4))
     def lose_input(self, windows: int) -> None:
         self.world.until(self.world.now + windows * self.window)

@@ -39,10 +39,14 @@ class Room:
     def phase(self) -> str:
         return self.policy.phase
 
-    def window(self, probability: float, level: float = -120.0) -> list[Decision]:
+    def window(self, probability: float, level: float = -120.0, echo: bool = False) -> list[Decision]:
         start = self.at
         self.at += W
-        return self.policy.window(start, self.at, probability, self.agent, self.config, level)
+        return self.policy.window(start, self.at, probability, self.agent, self.config, level, echo)
+
+    def echo(self, windows: int) -> list[Decision]:
+        """The agent's own voice comes back, loud and clear."""
+        return [decision for _ in range(windows) for decision in self.window(0.95, -20.0, echo=True)]
 
     def feed(self, windows: int, probability: float, level: float = -120.0) -> list[Decision]:
         return [decision for _ in range(windows) for decision in self.window(probability, level)]
@@ -483,3 +487,50 @@ def test_a_backchannel_that_becomes_unclear_is_given_longer_than_words_that_alwa
     assert not any(isinstance(decision, Interrupt) for decision in decisions)
     decisions = [decision for _ in range(8) for decision in room.talk(1)]
     assert any(isinstance(decision, Interrupt) for decision in decisions)
+
+
+# --- the agent's own voice ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("config", [SERVER, SEMANTIC], ids=["server_vad", "semantic_vad"])
+@pytest.mark.parametrize("agent", ["busy", "silent"])
+def test_the_agents_own_voice_opens_nothing_and_holds_nobody(config: TurnConfig, agent: Agent) -> None:
+    room = Room(config, agent)
+    assert room.echo(100) == []
+    assert room.phase() == "idle"
+
+
+@pytest.mark.parametrize("config", [SERVER, SEMANTIC], ids=["server_vad", "semantic_vad"])
+def test_a_hold_for_its_own_voice_ends_as_soon_as_that_is_known(config: TurnConfig) -> None:
+    room = Room(config, "busy")
+    assert room.talk(1) == [Hold(0)]
+    room.talk(2)
+    decisions = room.echo(2)
+    assert decisions[-1] == Resume("")
+    assert not any(isinstance(decision, Interrupt) for decision in decisions)
+    assert room.echo(20) == []
+
+
+def test_who_talks_over_the_echo_interrupts() -> None:
+    """Windows in which both are heard may be like either."""
+    room = Room(SERVER, "busy")
+    room.echo(10)
+    decisions = [decision for _ in range(4) for decision in (*room.talk(2), *room.echo(1))]
+    assert decisions[0] == Hold(10 * W)
+    assert Interrupt(10 * W) in decisions
+    assert not any(isinstance(decision, Resume) for decision in decisions)
+
+
+def test_the_tail_of_the_echo_opens_no_turn() -> None:
+    room = Room(SERVER, "busy")
+    room.echo(5)
+    room.agent = "silent"
+    assert room.echo(8) == []
+    assert room.talk(2) == [Began(13 * W)]
+
+
+def test_of_a_user_who_has_the_floor_it_means_nothing() -> None:
+    room = Room()
+    room.talk(10)
+    assert room.echo(10) == []
+    assert room.phase() == "speech"
