@@ -61,17 +61,57 @@ def keep_rows(run: Tensor, new: Tensor, old: Tensor) -> Tensor:
 class CausalConv(nn.Conv1d):
     """Convolution of stride 1 on [batch, channels, steps] that sees only the past."""
 
-    def __init__(self, inputs: int, outputs: int, width: int, *, groups: int = 1) -> None:
-        super().__init__(inputs, outputs, width, groups=groups)
+    def __init__(self, inputs: int, outputs: int, width: int) -> None:
+        super().__init__(inputs, outputs, width)
         self._reach = width - 1
 
     def forward(self, x: Tensor, state: SlotState | None = None) -> Tensor:
+        return super().forward(_with_past(self, x, self._reach, state))
+
+
+class DepthwiseConv(nn.Conv1d):
+    """The same, each channel by itself."""
+
+    def __init__(self, channels: int, width: int) -> None:
+        super().__init__(channels, channels, width, groups=channels)
+        self._width = width
+
+    def forward(self, x: Tensor, state: SlotState | None = None) -> Tensor:
+        x = _with_past(self, x, self._width - 1, state)
         if state is None:
-            x = F.pad(x, (self._reach, 0))
-        else:
-            x = torch.cat((state.read(self, x, self._reach), x), 2)
-            state.write(self, x[:, :, -self._reach :])
-        return super().forward(x)
+            return super().forward(x)
+        # On the few steps of one frame these products cost a fifth of what the convolution's set-up does.
+        steps = x.shape[2] - self._width + 1
+        taps = self.weight[:, 0, :, None]
+        total = x[:, :, :steps] * taps[:, 0]
+        for tap in range(1, self._width):
+            total = torch.addcmul(total, x[:, :, tap : tap + steps], taps[:, tap])
+        return total if self.bias is None else total + self.bias[:, None]
+
+
+class Patches(nn.Conv1d):
+    """[batch, channels, steps] to [batch, outputs, steps / width]: every `width` steps become one.
+
+    A convolution whose stride is its width is one matrix product, and taken as that it is twice as fast on a frame.
+    """
+
+    def __init__(self, inputs: int, outputs: int, width: int = 1) -> None:
+        super().__init__(inputs, outputs, width, width)
+        self._width = width
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, channels, steps = x.shape
+        patches = x.view(batch, channels, steps // self._width, self._width).transpose(1, 2).flatten(2)
+        return F.linear(patches, self.weight.flatten(1), self.bias).transpose(1, 2)
+
+
+def _with_past(layer: nn.Module, x: Tensor, reach: int, state: SlotState | None) -> Tensor:
+    """`x` with the `reach` steps before it in front."""
+    if state is None:
+        return F.pad(x, (reach, 0))
+    x = torch.cat((state.read(layer, x, reach), x), 2)
+    state.write(layer, x[:, :, -reach:])
+    return x
 
 
 class ConvNextBlock(nn.Module):
@@ -82,7 +122,7 @@ class ConvNextBlock(nn.Module):
 
     def __init__(self, channels: int, hidden: int, width: int) -> None:
         super().__init__()
-        self.depthwise = CausalConv(channels, channels, width, groups=channels)
+        self.depthwise = DepthwiseConv(channels, width)
         self.norm = nn.LayerNorm(channels)
         self.expand = nn.Linear(channels, hidden)
         self.project = nn.Linear(hidden, channels)

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..identity import CodecIdentity
-from .layers import CausalConv, ConvNextBlock, SlotState
+from .layers import CausalConv, ConvNextBlock, Patches, SlotState
 from .quantizer import ResidualQuantizer
 from .synthesis import (
     FRAME,
@@ -133,11 +133,11 @@ class Encoder(nn.Module):
         super().__init__()
         fine, coarse = config.fine, config.coarse
         features = _MEL_BANDS + (_QUEFRENCY.stop - _QUEFRENCY.start) + 4
-        self.enter = nn.Conv1d(features, fine, _FINE_HOPS, _FINE_HOPS)
+        self.enter = Patches(features, fine, _FINE_HOPS)
         self.fine = nn.ModuleList(ConvNextBlock(fine, 5 * fine // 2, 5) for _ in range(3))
-        self.down = nn.Conv1d(fine, coarse, _COARSE, _COARSE)
+        self.down = Patches(fine, coarse, _COARSE)
         self.coarse = nn.ModuleList(ConvNextBlock(coarse, 2 * coarse, 3) for _ in range(2))
-        self.leave = nn.Conv1d(coarse, config.latent, 1)
+        self.leave = Patches(coarse, config.latent)
         self.register_buffer("window", torch.hann_window(_ANALYSIS), persistent=False)
         self.register_buffer("bands", mel_bands(_ANALYSIS // 2 + 1, _MEL_BANDS), persistent=False)
 
@@ -193,7 +193,7 @@ class PitchBranch(nn.Module):
         super().__init__()
         self.first = CausalConv(config.latent, channels, 3)
         self.second = CausalConv(channels, channels, 2)
-        self.leave = nn.Conv1d(channels, HOPS, 1)
+        self.leave = Patches(channels, HOPS)
 
     def forward(self, latent: Tensor, state: SlotState | None = None) -> Tensor:
         x = F.silu(self.first(latent, state))
@@ -215,9 +215,9 @@ class EnvelopeDecoder(nn.Module):
         super().__init__()
         self._fine = fine = config.fine
         coarse = config.coarse
-        self.enter = nn.Conv1d(config.latent, coarse, 1)
+        self.enter = Patches(config.latent, coarse)
         self.coarse = nn.ModuleList(ConvNextBlock(coarse, 2 * coarse, 3) for _ in range(3))
-        self.up = nn.Conv1d(coarse, _COARSE * fine, 1)
+        self.up = Patches(coarse, _COARSE * fine)
         self.fine = nn.ModuleList(ConvNextBlock(fine, 3 * fine, 5) for _ in range(4))
         self.norm = nn.LayerNorm(fine)
         self.leave = nn.Linear(fine, _FINE_HOPS * (_HARMONIC_KNOTS + _NOISE_KNOTS))
