@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from .errors import ConfigInvalid
+from .fields import Fields
 from .transformer import TransformerConfig
 
 _SIZES = (
@@ -140,7 +141,7 @@ class MimiConfig:
     @classmethod
     def from_transformers(cls, config: Mapping[str, object]) -> MimiConfig:
         """From the `config.json` of a transformers checkpoint (`model_type` "mimi")."""
-        reader = _Reader("mimi config", config)
+        reader = Fields("mimi config", config)
         reader.demand("model_type", "mimi")
         reader.demand("use_causal_conv", True)
         reader.demand("use_conv_shortcut", False)
@@ -177,36 +178,8 @@ class MimiConfig:
         )
 
 
-class _Reader:
-    """Fields of one mapping, each checked when it is read."""
-
-    def __init__(self, where: str, fields: Mapping[str, object]) -> None:
-        self._where = where
-        self._fields = fields
-
-    def whole(self, name: str) -> int:
-        value = self._fields.get(name)
-        if not isinstance(value, int) or isinstance(value, bool):
-            raise ConfigInvalid(f"{self._where} {name}", f"{value!r} is not a whole number")
-        return value
-
-    def wholes(self, name: str) -> tuple[int, ...]:
-        value = self._fields.get(name)
-        if not isinstance(value, Sequence) or isinstance(value, str) or not all(isinstance(one, int) for one in value):
-            raise ConfigInvalid(f"{self._where} {name}", f"{value!r} is not a list of whole numbers")
-        return tuple(value)
-
-    def demand(self, name: str, wanted: object) -> None:
-        """A field may be absent, but not another than what is implemented."""
-        value = self._fields.get(name, wanted)
-        if value != wanted:
-            raise ConfigInvalid(
-                f"{self._where} {name}", f"{value!r} is not supported, only {wanted!r}; use a checkpoint that has it so"
-            )
-
-
-def _section(config: Mapping[str, object], name: str) -> _Reader:
+def _section(config: Mapping[str, object], name: str) -> Fields:
     section = config.get(name)
     if not isinstance(section, Mapping):
         raise ConfigInvalid(f"mimi config {name}", "this section is missing")
-    return _Reader(f"mimi config {name}", section)
+    return Fields(f"mimi config {name}", section)
