@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tests.bench.words import plain
 from tests.speech import RATE as CLIP_RATE
-from tests.speech import Clip, load
+from tests.speech import Clip, SetName, load
 
 SILENCE = 100
 """Below this an int16 sample counts as silence: -50 dB. A muted gain gives 0."""
@@ -64,7 +64,7 @@ def words_beyond(shown: str, heard: str) -> tuple[int, int]:
     return len(left) - (last.a + last.size), len(right) - (last.b + last.size)
 
 
-def clip(kind: str, text: str) -> Clip:
+def clip(kind: SetName, text: str) -> Clip:
     """The first clip of the test split of that set that says `text`."""
     return next(clip for clip in load(kind, "test") if clip.text == text)
 

@@ -1,10 +1,10 @@
-// Runs on the audio thread: everything of two inputs, the microphone and what is heard, sample by sample.
+// Runs on the audio thread: every sample of three inputs: the microphone, what is heard, and what has arrived.
 
 class Recorder extends AudioWorkletProcessor {
   #blocks = [];
 
   process(inputs) {
-    const block = new Int16Array(256);
+    const block = new Int16Array(3 * 128);
     for (const [side, channels] of inputs.entries()) {
       const samples = channels[0];
       if (!samples) continue;

@@ -34,8 +34,9 @@ class Stamped:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What the page's audio graph had on both sides: int16 mono, shape [samples], at `rate` Hz.
+    """What the page's audio graph had: int16 mono, shape [samples], at `rate` Hz.
 
+    `agent` is what was heard, behind the page's gate; `arrived` what a page without one would have let be heard.
     `began` is the page time of the first sample, in ms, to about 5 ms.
     """
 
@@ -43,6 +44,13 @@ class Recording:
     began: float
     user: NDArray[np.int16]
     agent: NDArray[np.int16]
+    arrived: NDArray[np.int16]
+
+    @classmethod
+    def of(cls, taken: Mapping[str, Any]) -> Recording:
+        """From what `take` of recording.js gives: its sides are user, agent, arrived."""
+        sides = [np.frombuffer(base64.b64decode(side), "<i2") for side in taken["sides"]]
+        return cls(round(taken["rate"]), float(taken["began"]), *sides)
 
     def sample(self, at: float) -> int:
         """The sample at a page time."""
@@ -188,9 +196,12 @@ class VoicePage:
         self.wait(condition, seconds * 1000)
 
     def recording(self) -> Recording:
-        found = self.page.evaluate("async () => (await import('/web/test-probe.js')).recording()")
-        sides = [np.frombuffer(base64.b64decode(found[side]), "<i2") for side in ("user", "agent")]
-        return Recording(round(found["rate"]), float(found["began"]), sides[0], sides[1])
+        """All that was recorded since `live` or `forget`."""
+        return Recording.of(self.page.evaluate("() => window.probe.recording.take()"))
+
+    def forget(self) -> None:
+        """Forget what was recorded so far."""
+        self.page.evaluate("() => window.probe.recording.forget()")
 
     # --- what is seen ----------------------------------------------------------------------------------------------
 
