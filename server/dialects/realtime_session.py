@@ -418,6 +418,7 @@ def _detection_of(turns: TurnConfig) -> Object:
         "create_response": turns.create_response,
         "interrupt_response": turns.interrupt_response,
         "x_resume_ms": turns.resume_ms,
+        "x_echo_gate": turns.echo <= 1,
     }
     if turns.kind == "semantic_vad":
         eagerness = next((word for word, ms in EAGERNESS_MS.items() if ms == turns.max_silence_ms), "auto")
@@ -448,6 +449,7 @@ def _turns(detection: Object, base: TurnConfig) -> TurnConfig:
         create_response=detection["create_response"] is True,
         interrupt_response=detection["interrupt_response"] is True,
         resume_ms=number("x_resume_ms"),
+        echo=_PLAIN.echo if detection["x_echo_gate"] is True else NO_ECHO_GATE,
     )
     if detection["type"] == "semantic_vad":
         return replace(
@@ -484,7 +486,9 @@ def _eagerness(value: Json, path: str, _: Json) -> Json:
     return "auto" if value is None else one_of(value, path, tuple(EAGERNESS_MS))
 
 
-_PLAIN = TurnConfig()
+_PLAIN: Final = TurnConfig()
+NO_ECHO_GATE: Final = 2.0
+"""A likeness that nothing has."""
 _SERVER_DEFAULTS: Final = _detection_of(_PLAIN)
 _SEMANTIC_DEFAULTS: Final = _detection_of(replace(_PLAIN, kind="semantic_vad"))
 
@@ -497,6 +501,7 @@ _SERVER_VAD: Final[Mapping[str, _Field]] = {
     "interrupt_response": _yes_or_no,
     "x_commit_ms": _milliseconds(40, 5000, _PLAIN.commit_ms),
     "x_resume_ms": _milliseconds(40, 5000, _PLAIN.resume_ms),
+    "x_echo_gate": _yes_or_no,
 }
 _SEMANTIC_VAD: Final[Mapping[str, _Field]] = {
     "eagerness": _eagerness,
@@ -504,6 +509,7 @@ _SEMANTIC_VAD: Final[Mapping[str, _Field]] = {
     "interrupt_response": _yes_or_no,
     "x_commit_ms": _milliseconds(40, 5000, _PLAIN.semantic_commit_ms),
     "x_resume_ms": _milliseconds(40, 5000, _PLAIN.resume_ms),
+    "x_echo_gate": _yes_or_no,
 }
 _TRANSCRIPTION: Final[Mapping[str, _Field]] = {
     "model": _word,

@@ -81,6 +81,7 @@ def test_server_vad_fields_reach_the_core() -> None:
                 "interrupt_response": False,
                 "x_commit_ms": 260,
                 "x_resume_ms": 200,
+                "x_echo_gate": False,
             }
         )
     ).turns
@@ -93,6 +94,7 @@ def test_server_vad_fields_reach_the_core() -> None:
         interrupt_response=False,
         commit_ms=260,
         resume_ms=200,
+        echo=schema.NO_ECHO_GATE,
     )
 
 
@@ -115,6 +117,7 @@ def test_turn_detection_is_echoed_whole() -> None:
         "interrupt_response": True,
         "x_commit_ms": TurnConfig().semantic_commit_ms,
         "x_resume_ms": 160,
+        "x_echo_gate": True,
     }
 
 
@@ -232,6 +235,7 @@ WRONG: list[tuple[Any, str | None, str]] = [
     (detection({**SERVER, "interrupt_response": 1}), f"{TURNS}.interrupt_response", "invalid_type"),
     (detection({**SERVER, "x_commit_ms": 0}), f"{TURNS}.x_commit_ms", "invalid_value"),
     (detection({**SERVER, "x_resume_ms": "1"}), f"{TURNS}.x_resume_ms", "invalid_type"),
+    (detection({**SERVER, "x_echo_gate": 1}), f"{TURNS}.x_echo_gate", "invalid_type"),
     (detection({"type": "semantic_vad", "eagerness": "wild"}), f"{TURNS}.eagerness", "invalid_value"),
     ({"audio": {"output": {"voice": ""}}}, f"{OUT}.voice", "invalid_value"),
     ({"audio": {"output": {"voice": {}}}}, f"{OUT}.voice.id", "missing_required_parameter"),
