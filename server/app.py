@@ -10,6 +10,7 @@ import math
 import threading
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from typing import TypeVar
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -43,6 +44,7 @@ from .dialects.realtime_duplex import RealtimeDuplexDialect
 from .dialects.realtime_duplex_in import switch
 from .dialects.realtime_track import TrackDialect
 from .keys import KeyRing
+from .limits import LimitedEngine, Limits
 from .metrics import LoopLag, prometheus, resident_bytes
 from .models_loading import Models, load
 from .pages import Pages
@@ -50,6 +52,8 @@ from .resumable import Resumables, first_message
 from .settings import Settings, SettingsError
 
 log = logging.getLogger(__name__)
+
+_Dialect = TypeVar("_Dialect", bound=RealtimeDialect)
 
 STOP_LOADING_WITHIN = 3.0
 """Seconds that models have to finish loading when the server ends: to be closed they must be there."""
@@ -77,6 +81,7 @@ class Talkover:
             open_to_all=settings.insecure_no_auth,
             origins=settings.origins,
         )
+        self.limits = Limits(settings.limit_requests, settings.limit_tokens)
         self.calls = Calls(
             peer_settings(settings),
             settings.origins,
@@ -165,7 +170,7 @@ class Talkover:
             self._failed(problem)
             return models
         self.manager = SessionManager(
-            models.engine,
+            LimitedEngine(models.engine, self.limits, self.counters) if self.limits.any else models.engine,
             models.perception,
             counters=self.counters,
             recorder=recorder,
@@ -242,10 +247,10 @@ class Talkover:
     async def _client_secrets(self, request: Request) -> Response:
         """POST /v1/realtime/client_secrets: an ephemeral key, bound to a session configuration."""
         try:
-            self.access.administration(request.headers)
+            grant = self.access.administration(request.headers)
             wanted = parse_wanted(await http.json_text(request, MAX_BODY))
             dialect = self._dialect("talkover", wanted.session)
-            value, secret = self.access.secrets.mint(wanted)
+            value, secret = self.access.secrets.mint(wanted, grant.tenant)
         except Denied as denied:
             return self._denied(denied)
         except http.BodyRefused as refused:
@@ -264,25 +269,31 @@ class Talkover:
     def _defaults(self) -> SessionConfig:
         return SessionConfig(lead=from_ms(self.settings.lead_ms), frame=from_ms(self.settings.frame_ms))
 
-    def _dialect(self, model: str, patch: Object | None, intent: str | None = None) -> RealtimeDialect:
+    def _dialect(
+        self, model: str, patch: Object | None, intent: str | None = None, tenant: str = ""
+    ) -> RealtimeDialect:
         """Raises Rejected for a wrong `patch` or `intent`."""
-        dialect = RealtimeDialect(model, self._defaults, patch=patch, intent=intent)
-        self._check_possible(dialect.config)
-        return dialect
+        defaults = replace(self._defaults, tenant=tenant)
+        return self._possible(RealtimeDialect(model, defaults, patch=patch, intent=intent))
 
-    def _duplex_dialect(self, model: str, patch: Object | None, intent: str | None) -> RealtimeDuplexDialect:
+    def _duplex_dialect(
+        self, model: str, patch: Object | None, intent: str | None, tenant: str
+    ) -> RealtimeDuplexDialect:
         """Raises Rejected for a wrong `patch` or `intent`."""
         grace = from_ms(1000 * self.settings.resume_grace_s)
-        defaults = replace(self._defaults, grace=grace, acknowledge_playback=True)
-        dialect = RealtimeDuplexDialect(model, defaults, patch=patch, intent=intent)
-        self._check_possible(dialect.config)
-        return dialect
+        defaults = replace(self._defaults, tenant=tenant, grace=grace, acknowledge_playback=True)
+        return self._possible(RealtimeDuplexDialect(model, defaults, patch=patch, intent=intent))
 
-    def _track_dialect(self, model: str, patch: Object | None, resumable: bool) -> TrackDialect:
+    def _track_dialect(self, model: str, patch: Object | None, resumable: bool, tenant: str) -> TrackDialect:
         """For a call. `resumable`: its client may come back. Raises Rejected for a wrong `patch`."""
         grace = from_ms(1000 * self.settings.resume_grace_s) if resumable else 0
-        dialect = TrackDialect(model, replace(self._defaults, grace=grace), patch=patch)
+        return self._possible(TrackDialect(model, replace(self._defaults, tenant=tenant, grace=grace), patch=patch))
+
+    def _possible(self, dialect: _Dialect) -> _Dialect:
+        """Itself, metered where there are limits. Raises Rejected where its session would begin with what cannot be."""
         self._check_possible(dialect.config)
+        if self.limits.any:
+            dialect.meter = self.limits.of(dialect.config.tenant)
         return dialect
 
     def _check_possible(self, config: SessionConfig) -> None:
@@ -328,10 +339,10 @@ class Talkover:
             bound = None if grant.secret is None else grant.secret.session
             if switch(asked.get("duplex"), "duplex", False):
                 waits = switch(asked.get("resume"), "resume", not switch(asked.get("autostart"), "autostart", True))
-                duplex = self._duplex_dialect(model, bound, asked.get("intent"))
+                duplex = self._duplex_dialect(model, bound, asked.get("intent"), grant.tenant)
                 await self._duplex(socket, self.manager, duplex, grant, waits)
                 return
-            dialect = self._dialect(model, bound, asked.get("intent"))
+            dialect = self._dialect(model, bound, asked.get("intent"), grant.tenant)
         except Rejected as rejected:
             answer = http.error(400, rejected.code, rejected.message, param=rejected.param)
             await socket.send_denial_response(answer)

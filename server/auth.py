@@ -48,9 +48,11 @@ class Denied(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Access that was given: `secret` where an ephemeral key gave it."""
+    """Access that was given: `secret` where an ephemeral key gave it. `tenant`: the name of the API key that it goes
+    back to, "" where none was needed."""
 
     secret: ClientSecret | None = None
+    tenant: str = ""
 
 
 class Access:
@@ -78,10 +80,12 @@ class Access:
             key = key_of(subprotocols)
         return self._grant(key, headers)
 
-    def administration(self, headers: Mapping[str, str]) -> None:
+    def administration(self, headers: Mapping[str, str]) -> Grant:
         """Access to all else that is not public: minting keys, metrics. Raises Denied."""
-        if self._grant(bearer(headers.get("authorization")), headers).secret is not None:
+        grant = self._grant(bearer(headers.get("authorization")), headers)
+        if grant.secret is not None:
             raise Denied(403, SCOPE, "an ephemeral key opens sessions and nothing else; use an API key")
+        return grant
 
     def knows(self, headers: Mapping[str, str]) -> bool:
         """Whether `administration` is granted."""
@@ -93,7 +97,7 @@ class Access:
 
     def _grant(self, key: str | None, headers: Mapping[str, str]) -> Grant:
         if key is not None and (secret := self.secrets.find(key)) is not None:
-            return Grant(secret)
+            return Grant(secret, secret.tenant)
         if not self.needs_key:
             if key is not None and looks_ephemeral(key):
                 # Its session configuration is gone, so a session would not be what whoever minted it wanted.
@@ -107,8 +111,8 @@ class Access:
                 f"no API key was given; send 'Authorization: Bearer KEY', or from a browser offer the subprotocols "
                 f"'{SUBPROTOCOL}' and '{KEY_SUBPROTOCOL}KEY'",
             )
-        if self._keys.holds(key):
-            return Grant()
+        if (name := self._keys.name_of(key)) is not None:
+            return Grant(tenant=name)
         if key.startswith(EPHEMERAL_PREFIX):
             raise _no_longer_valid()
         raise Denied(401, INVALID_KEY, "the API key is not one of this server's; check it with whoever runs the server")

@@ -97,12 +97,12 @@ class Calls:
         access: Access,
         counters: Counters,
         manager: Callable[[], SessionManager | None],
-        dialect: Callable[[str, Object | None, bool], TrackDialect],
+        dialect: Callable[[str, Object | None, bool, str], TrackDialect],
         denied: Callable[[Denied], JSONResponse],
     ) -> None:
         """`origins`: of pages elsewhere that may make calls. `manager`: None while the models are prepared. `dialect`
-        makes one for a model's name, a session object and whether the client may come back; it raises Rejected for a
-        wrong session object. `denied` counts and answers a refusal of access."""
+        makes one for a model's name, a session object, whether the client may come back, and whose it is; it raises
+        Rejected for a wrong session object. `denied` counts and answers a refusal of access."""
         self._origins = frozenset(origins)
         self._settings = settings
         self._access = access
@@ -209,7 +209,7 @@ class Calls:
                 "unknown_session", f"there is no session {wanted.resume[0][:80]!r} any more; begin a new one"
             )
         if dialect is None:
-            dialect = self._dialect(wanted.model, _over(bound, wanted.session), wanted.resumable)
+            dialect = self._dialect(wanted.model, _over(bound, wanted.session), wanted.resumable, grant.tenant)
             dialect.resumable = wanted.resumable
         if wanted.resume is None and manager.max_sessions is not None and len(manager) >= manager.max_sessions:
             # Known before anything is made for it; `open` looks again.

@@ -48,12 +48,13 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class ClientSecret:
-    """A valid ephemeral key, without the key. `expires_at` in seconds since 1970."""
+    """A valid ephemeral key, without the key. `expires_at` in seconds since 1970. `tenant`: whose it is."""
 
     id: bytes
     expires_at: int
     session: Object | None
     size: int
+    tenant: str = ""
 
 
 class ClientSecrets:
@@ -80,8 +81,8 @@ class ClientSecrets:
         self._sweep()
         return len(self._valid)
 
-    def mint(self, wanted: Wanted) -> tuple[str, ClientSecret]:
-        """A new key and what is kept of it. Raises NoRoom."""
+    def mint(self, wanted: Wanted, tenant: str = "") -> tuple[str, ClientSecret]:
+        """A new key of `tenant` and what is kept of it. Raises NoRoom."""
         self._sweep()
         size = 0 if wanted.session is None else len(json.dumps(wanted.session))
         if len(self._valid) >= self._most or self._bytes + size > self._most_bytes:
@@ -92,7 +93,7 @@ class ClientSecrets:
                 max(1.0, first - self._clock()),
             )
         value = EPHEMERAL_PREFIX + secrets.token_hex(16)
-        secret = ClientSecret(digest(value), int(self._clock()) + wanted.seconds, wanted.session, size)
+        secret = ClientSecret(digest(value), int(self._clock()) + wanted.seconds, wanted.session, size, tenant)
         self._valid[secret.id] = secret
         self._bytes += size
         heapq.heappush(self._by_expiry, (secret.expires_at, secret.id))

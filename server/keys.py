@@ -25,18 +25,21 @@ class KeyRing:
 
     def __init__(self, keys: Iterable[str] = ()) -> None:
         """`keys` as `split_keys` and `read_keys` give them."""
-        self._digests = tuple({digest(key): None for key in keys})
+        self._digests = tuple(dict.fromkeys(digest(key) for key in keys))
 
     def __len__(self) -> int:
         return len(self._digests)
 
-    def holds(self, key: str) -> bool:
-        """Whether `key` is one of them. Takes the same time wherever they differ and whichever it is."""
+    def name_of(self, key: str) -> str | None:
+        """What `key` is called here, which tells nothing of it; None where it is none of them.
+
+        Takes the same time wherever they differ and whichever it is.
+        """
         presented = digest(key)
-        found = False
-        for known in self._digests:
-            found |= hmac.compare_digest(known, presented)
-        return found
+        found = 0
+        for number, known in enumerate(self._digests, 1):
+            found += number * hmac.compare_digest(known, presented)
+        return f"key_{found}" if found else None
 
 
 def digest(key: str) -> bytes:

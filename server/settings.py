@@ -55,6 +55,12 @@ class Settings:
     )
     lead_ms: int = _setting(200, "how far audio is sent ahead of playback", "server", metavar="MS")
     frame_ms: int = _setting(20, "length of one piece of audio that is sent", "server", metavar="MS")
+    limit_requests: int | None = _setting(
+        None, "responses a minute for each API key (default: any number)", "access", metavar="N"
+    )
+    limit_tokens: int | None = _setting(
+        None, "tokens a minute for each API key (default: any number)", "access", metavar="N"
+    )
     resume_grace_s: int = _setting(
         30,
         "how long a session waits for a client that can come back to it (those with ?duplex=1); 0: not at all",
@@ -149,6 +155,9 @@ class Settings:
             raise SettingsError("--lead-ms must lie between 40 and 5000")
         if not 10 <= self.frame_ms <= self.lead_ms:
             raise SettingsError("--frame-ms must lie between 10 and the lead")
+        for option, limit in (("--limit-requests", self.limit_requests), ("--limit-tokens", self.limit_tokens)):
+            if limit is not None and limit < 1:
+                raise SettingsError(f"{option} must be at least 1; leave it out for any number")
         if not 0 <= self.resume_grace_s <= 3600:
             raise SettingsError("--resume-grace-s must lie between 0 and 3600")
         self._check_access()

@@ -6,14 +6,14 @@ and writes what comes out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from sessions.core.config import SessionConfig
 from sessions.core.events import Event, ItemCreate
 from sessions.core.fence import Fence
-from sessions.core.notices import Notice
+from sessions.core.notices import Notice, ResponseView
 from sessions.ports import OutputFrame
 
 
@@ -60,6 +60,28 @@ class Dialect(Protocol):
 
     def flush(self, fence: Fence) -> None:
         """From here on audio belongs to `fence`; forget every sample of before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """One limit: how much of `limit` a minute is left now, and after how many seconds all of it is there again."""
+
+    name: str
+    limit: int
+    remaining: int
+    reset_seconds: float
+
+
+class Meter(Protocol):
+    """Counts what a client uses, where there are limits."""
+
+    def opened(self) -> None:
+        """The client was told of a response."""
+
+    def closed(self, response: ResponseView) -> None:
+        """It was told of its end."""
+
+    def allowances(self) -> Sequence[Allowance]: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from sessions.core.notices import (
     OutputClosed,
     OutputOpened,
     ResponseClosed,
+    ResponseOpened,
     SessionConfigured,
 )
 from sessions.core.timeline import Ticks
@@ -31,7 +32,7 @@ from sessions.ports import OutputFrame
 from . import realtime_in, realtime_out
 from . import realtime_session as schema
 from . import realtime_transcription as kinds
-from .base import Received
+from .base import Meter, Received
 from .checks import INVALID_VALUE, Json, Object, Rejected, a_string, parse, required
 from .realtime_audio import OutputLane
 
@@ -87,6 +88,8 @@ class RealtimeDialect:
         self._events = 0
         self._beside: dict[str, OutputLane] = {}
         self._places: dict[str, int] = {}
+        self.meter: Meter | None = None
+        """What counts this client's responses, where there are limits."""
         self._head: tuple[str, str] = ("", "")
         self._head_text = ""
 
@@ -183,12 +186,18 @@ class RealtimeDialect:
             self._places.pop(notice.item.id, None)
         elif isinstance(notice, CommandFailed):
             notice = self._failed(notice)
+        elif isinstance(notice, ResponseOpened) and self.meter is not None:
+            self.meter.opened()
         elif isinstance(notice, ResponseClosed):
             self._beside.pop(notice.response.id, None)
             self._head = ("", "")
+            if self.meter is not None:
+                self.meter.closed(notice.response)
         own = schema.wants_notices(self._session)
         for event in realtime_out.events(notice, self._session, self._conversation, self._track, own):
             messages.append(self._dump(event))
+        if isinstance(notice, ResponseClosed):
+            messages += [self._dump(event) for event in realtime_out.rate_limits(notice.response, self.meter)]
         return messages
 
     def send_frame(self, frame: OutputFrame) -> list[str]:

@@ -46,6 +46,7 @@ from sessions.core.notices import (
 from sessions.core.timeline import Token, to_ms, to_seconds
 
 from . import realtime_session as schema
+from .base import Meter
 from .checks import Json, Object
 
 Message = dict[str, Json]
@@ -329,7 +330,7 @@ def events(notice: Notice, session: Object, conversation: str, track: bool, own:
     if isinstance(notice, ResponseOpened):
         return [{"type": "response.created", "response": response(notice.response, session, conversation)}]
     if isinstance(notice, ResponseClosed):
-        return _response_closed(notice.response, session, conversation)
+        return [{"type": "response.done", "response": response(notice.response, session, conversation)}]
     expand = _EXPAND.get(type(notice))
     if expand is not None:
         return list(expand(notice))
@@ -341,12 +342,19 @@ def events(notice: Notice, session: Object, conversation: str, track: bool, own:
     return messages
 
 
-def _response_closed(view: ResponseView, session: Object, conversation: str) -> Sequence[Message]:
-    done: Message = {"type": "response.done", "response": response(view, session, conversation)}
-    if view.status != "completed":
-        return [done]
-    # Clients wait for the event after a completed response; no limits apply here, so it lists none.
-    return [done, {"type": "rate_limits.updated", "rate_limits": []}]
+def rate_limits(view: ResponseView, meter: Meter | None) -> Sequence[Message]:
+    """What follows the end of a response.
+
+    Without limits it lists none. There are clients that take the event after a completed response for the sign that
+    they may speak again.
+    """
+    if meter is None:
+        return [{"type": "rate_limits.updated", "rate_limits": []}] if view.status == "completed" else []
+    left: list[Json] = [
+        {"name": one.name, "limit": one.limit, "remaining": one.remaining, "reset_seconds": one.reset_seconds}
+        for one in meter.allowances()
+    ]
+    return [{"type": "rate_limits.updated", "rate_limits": left}]
 
 
 def _buffer(notice: PlaybackStarted | PlaybackStopped | PlaybackCleared) -> Message:

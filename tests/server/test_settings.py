@@ -84,6 +84,8 @@ def test_an_empty_variable_is_none_at_all() -> None:
         ({"max_sessions": 0}, "--max-sessions"),
         ({"lead_ms": 39}, "--lead-ms"),
         ({"frame_ms": 201}, "--frame-ms"),
+        ({"limit_requests": 0}, "--limit-requests"),
+        ({"limit_tokens": 0}, "--limit-tokens"),
         ({"resume_grace_s": -1}, "--resume-grace-s"),
         ({"resume_grace_s": 3601}, "--resume-grace-s"),
         ({"tls_cert": Path("c")}, "go together"),
@@ -166,8 +168,8 @@ def test_beyond_loopback_keys_are_needed_and_long_ones(host: str) -> None:
 def test_a_key_ring_holds_what_it_was_given_and_keeps_none_of_it() -> None:
     ring = keys.KeyRing(["a" * 20, "b" * 20, "a" * 20])
     assert len(ring) == 2
-    assert ring.holds("a" * 20)
-    assert ring.holds("b" * 20)
-    assert not ring.holds("a" * 19)
-    assert not ring.holds("")
+    assert ring.name_of("a" * 20) == "key_1"
+    assert ring.name_of("b" * 20) == "key_2"
+    assert ring.name_of("a" * 19) is None
+    assert ring.name_of("") is None
     assert "aaaa" not in repr(vars(ring))

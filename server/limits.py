@@ -1,0 +1,178 @@
+"""Limits per API key: responses and tokens a minute, and what is told of them.
+
+They are token buckets: full at first, refilled evenly, so that a burst may use a minute's worth at once. A request is a
+response that a client was told of; tokens are those that its `response.done` counts. A response that begins when a
+bucket is empty fails with `rate_limit_exceeded`, as the vendor's do. One that runs is never stopped: it may use more
+than was left, which is then missing for longer.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sessions.core.config import SessionConfig
+from sessions.core.effects import GrantCredit, StartResponse
+from sessions.core.events import EngineFailed
+from sessions.core.fence import Fence
+from sessions.core.notices import ResponseView
+from sessions.core.timeline import Ticks
+from sessions.counters import Counters
+from sessions.ports import Emit, EngineCapabilities, EnginePort
+
+from .dialects.base import Allowance
+
+EXCEEDED: Final = "rate_limit_exceeded"
+REFUSED: Final = "responses_refused"
+"""Counter: responses that a limit did not let begin."""
+_MINUTE: Final = 60.0
+
+
+class _Bucket:
+    """`limit` a minute. The level may go below nothing, by what a response used that had begun before."""
+
+    def __init__(self, name: str, limit: int, clock: Callable[[], float]) -> None:
+        self.name = name
+        self.limit = limit
+        self._clock = clock
+        self._level = float(limit)
+        self._at = clock()
+
+    def level(self) -> float:
+        now = self._clock()
+        self._level = min(self.limit, self._level + (now - self._at) * self.limit / _MINUTE)
+        self._at = now
+        return self._level
+
+    def take(self, amount: int) -> None:
+        self._level = min(self.limit, self.level() - amount)
+
+    def wait(self) -> float:
+        """Seconds until something is in it again; 0 where something is."""
+        return max(0.0, (1 - self.level()) * _MINUTE / self.limit)
+
+    def allowance(self) -> Allowance:
+        level = self.level()
+        resets = (self.limit - level) * _MINUTE / self.limit
+        return Allowance(self.name, self.limit, max(0, math.floor(level)), round(resets, 3))
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A response may not begin. `retry_after` in seconds."""
+
+    name: str
+    limit: int
+    retry_after: float
+
+
+class Budget:
+    """What one key may still use; see `server.dialects.base.Meter`. On the event loop only."""
+
+    def __init__(self, requests: int | None, tokens: int | None, clock: Callable[[], float]) -> None:
+        self._requests = None if requests is None else _Bucket("requests", requests, clock)
+        self._tokens = None if tokens is None else _Bucket("tokens", tokens, clock)
+
+    @property
+    def _buckets(self) -> list[_Bucket]:
+        return [bucket for bucket in (self._requests, self._tokens) if bucket is not None]
+
+    def refusal(self) -> Refusal | None:
+        """Why no response may begin now; None where one may."""
+        for bucket in self._buckets:
+            if (wait := bucket.wait()) > 0:
+                return Refusal(bucket.name, bucket.limit, wait)
+        return None
+
+    def opened(self) -> None:
+        """A client was told of a response."""
+        if self._requests is not None:
+            self._requests.take(1)
+
+    def closed(self, response: ResponseView) -> None:
+        """It ended, and used what it says. One that was not let begin used nothing."""
+        if response.status == "failed" and response.detail == EXCEEDED:
+            if self._requests is not None:
+                self._requests.take(-1)
+        elif self._tokens is not None:
+            self._tokens.take(response.input_tokens + response.output_tokens)
+
+    def allowances(self) -> Sequence[Allowance]:
+        return [bucket.allowance() for bucket in self._buckets]
+
+
+class Limits:
+    """The budgets of all keys, made when first asked for: as many as there are keys."""
+
+    def __init__(
+        self, requests: int | None = None, tokens: int | None = None, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`requests` and `tokens` a minute and key, each at least 1; None: any number."""
+        self._requests = requests
+        self._tokens = tokens
+        self._clock = clock
+        self._budgets: dict[str, Budget] = {}
+
+    @property
+    def any(self) -> bool:
+        """Whether there is a limit at all."""
+        return self._requests is not None or self._tokens is not None
+
+    def of(self, tenant: str) -> Budget:
+        """The budget of a tenant: one for each API key, and one ("") for all that come without."""
+        if tenant not in self._budgets:
+            self._budgets[tenant] = Budget(self._requests, self._tokens, self._clock)
+        return self._budgets[tenant]
+
+
+class LimitedEngine:
+    """`EnginePort` that lets a response begin only where the session's tenant has something left.
+
+    An engine that owns its turns begins its responses itself, and is not asked here.
+    """
+
+    def __init__(self, engine: EnginePort, limits: Limits, counters: Counters) -> None:
+        self._engine = engine
+        self._limits = limits
+        self._counters = counters
+        self._sessions: dict[str, tuple[Budget, Emit]] = {}
+
+    @property
+    def capabilities(self) -> EngineCapabilities:
+        return self._engine.capabilities
+
+    def open(self, fence: Fence, config: SessionConfig, emit: Emit) -> None:
+        self._engine.open(fence, config, emit)
+        self._sessions[fence.session] = (self._limits.of(config.tenant), emit)
+
+    def append(self, session: str, start: Ticks, pcm: bytes, rate: int) -> None:
+        self._engine.append(session, start, pcm, rate)
+
+    def start(self, request: StartResponse) -> None:
+        budget, emit = self._sessions[request.fence.session]
+        refusal = budget.refusal()
+        if refusal is None:
+            self._engine.start(request)
+            return
+        self._counters.add(REFUSED)
+        message = (
+            f"the limit of {refusal.limit} {refusal.name} a minute is reached for this API key; try again in "
+            f"{refusal.retry_after:.1f} s"
+        )
+        emit(EngineFailed(request.fence, request.response, EXCEEDED, message))
+
+    def grant(self, request: GrantCredit) -> None:
+        self._engine.grant(request)
+
+    def cancel(self, fence: Fence, response: str) -> None:
+        self._engine.cancel(fence, response)
+
+    def advance(self, fence: Fence) -> None:
+        self._engine.advance(fence)
+
+    def close(self, session: str) -> None:
+        self._sessions.pop(session, None)
+        self._engine.close(session)
