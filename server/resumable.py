@@ -82,7 +82,7 @@ class Resumables:
             return
         if wanted is not None:
             if dialect.resumable:
-                await self._resume(socket, wanted, manager)
+                await self._resume(socket, wanted, manager, dialect.config.tenant)
             else:
                 message = "sessions end with their connection here; begin a new one"
                 await refuse(socket, "unsupported_session_resume", message, "type")
@@ -100,12 +100,12 @@ class Resumables:
             self._keep(_Kept(dialect, handle))
         await self._run(carrier, handle, first)
 
-    async def _resume(self, socket: WebSocket, wanted: Resume, manager: SessionManager) -> None:
+    async def _resume(self, socket: WebSocket, wanted: Resume, manager: SessionManager, tenant: str) -> None:
         kept = self._kept.get(wanted.session)
         if kept is None:
             await refuse(socket, EXPIRED, "there is no such session any more; begin a new one", "session_id")
-        elif not kept.knows(wanted.token):
-            message = "the resume token is not the newest one of this session"
+        elif not kept.knows(wanted.token) or kept.dialect.config.tenant != tenant:
+            message = "the resume token is not the newest one of this session, or the API key is not the session's"
             await refuse(socket, "invalid_resume_token", message, "resume_token")
         elif wanted.after > kept.dialect.outbox.last:
             message = f"event {wanted.after} was never sent in this session"

@@ -68,8 +68,8 @@ async def begin(place: Served) -> tuple[Client, dict[str, Any]]:
     return client, created
 
 
-async def back(place: Served, created: dict[str, Any], after: Any, token: Any = None) -> Client:
-    client = await dial(place)
+async def back(place: Served, created: dict[str, Any], after: Any, token: Any = None, **options: Any) -> Client:
+    client = await dial(place, **options)
     await client.say(
         "session.resume",
         session_id=created["session"]["id"],
@@ -298,6 +298,24 @@ async def test_a_single_use_key_opens_one_session() -> None:
         assert (status, error["code"]) == (401, "invalid_api_key")
         await client.say("session.close")
         await client.ended()
+
+
+async def test_a_session_is_resumed_with_the_key_that_it_was_opened_with() -> None:
+    keys = ("key-one-of-the-tests-0123", "key-two-of-the-tests-0123")
+    async with served(api_keys=keys) as place:
+        one, other = ({"Authorization": f"Bearer {key}"} for key in keys)
+        client = await dial(place, additional_headers=one)
+        await client.say("session.heartbeat")
+        created = await client.hear("session.created")
+        client.drop()
+        assert await refused(await back(place, created, 0, additional_headers=other)) == (
+            "invalid_resume_token",
+            "resume_token",
+        )
+        again = await back(place, created, 0, additional_headers=one)
+        await again.hear("session.resumed")
+        await again.say("session.close")
+        await again.ended()
 
 
 @pytest.mark.parametrize("wrong", ["duplex=perhaps", "duplex=1&autostart=maybe", "duplex=1&resume=x"])
