@@ -186,6 +186,7 @@ class OpusEncoder:
         _checked(library, failure.value, "make an encoder")
         self.rate = rate
         self._out = ctypes.create_string_buffer(MAX_PACKET)
+        self._view = memoryview(self._out).cast("B")
         self._set("bitrate", _SET_BITRATE, bitrate)
         self._set("complexity", _SET_COMPLEXITY, complexity)
         self._set("dtx", _SET_DTX, int(dtx))
@@ -215,7 +216,7 @@ class OpusEncoder:
         length = self._library.opus_encode(self._state, pcm, len(pcm) // 2, self._out, MAX_PACKET)
         if length <= 0:
             _checked(self._library, length, f"encode {len(pcm) // 2} samples at {self.rate} Hz")
-        return ctypes.string_at(self._out, length)
+        return self._view[:length].tobytes()
 
     def reset(self) -> None:
         """Forget every sample; the next packet begins a new stream."""
@@ -248,6 +249,7 @@ class OpusDecoder:
         self.rate = rate
         self._most = LONGEST * rate // CLOCK
         self._out = ctypes.create_string_buffer(2 * self._most)
+        self._view = memoryview(self._out).cast("B")
 
     def decode(self, packet: bytes) -> bytes:
         """The packet's samples, mono PCM16. Raises OpusError for a damaged packet, which leaves the state as it was."""
@@ -256,7 +258,7 @@ class OpusDecoder:
         samples = self._library.opus_decode(self._state, packet, len(packet), self._out, self._most, 0)
         if samples <= 0:
             _checked(self._library, samples or -4, f"decode {len(packet)} bytes")
-        return ctypes.string_at(self._out, 2 * samples)
+        return self._view[: 2 * samples].tobytes()
 
     def recover(self, following: bytes, ticks: int) -> bytes:
         """The `ticks` before `following`, which arrived, from the redundancy in it; concealed where it has none."""
@@ -264,7 +266,7 @@ class OpusDecoder:
         samples = self._library.opus_decode(self._state, following, len(following), self._out, wanted, 1)
         if samples <= 0:
             _checked(self._library, samples or -4, f"recover {ticks} ticks")
-        return ctypes.string_at(self._out, 2 * samples)
+        return self._view[: 2 * samples].tobytes()
 
     def conceal(self, ticks: int) -> bytes:
         """`ticks` (a multiple of 2.5 ms, at most 120 ms) in place of what was lost: the sound goes on and fades."""
@@ -272,7 +274,7 @@ class OpusDecoder:
         samples = self._library.opus_decode(self._state, None, 0, self._out, wanted, 0)
         if samples <= 0:
             _checked(self._library, samples or -4, f"conceal {ticks} ticks")
-        return ctypes.string_at(self._out, 2 * samples)
+        return self._view[: 2 * samples].tobytes()
 
     def close(self) -> None:
         """Free the state; nothing can be decoded after it. Idempotent."""

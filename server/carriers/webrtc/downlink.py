@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from codec import pcm
 from codec.opus import OpusEncoder
@@ -26,8 +26,7 @@ RISE_MS: Final = 5
 """Length of the rise of a sound that begins, or goes on after a hold."""
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(NamedTuple):
     """Content [start, start + length) of `response` that a packet carries from its tick `offset` on."""
 
     response: str

@@ -3,8 +3,11 @@
 `tests/server/carriers/webrtc/test_seam.py` fails, name by name, when another version changes any of it.
 
 * Media. `RTCRtpSender.send` and `RTCRtpReceiver.receive`, which the connection calls once it is there, are replaced on
-  the instance: neither a sender task nor a decoder thread begins, and packets pass directly between the transport and
-  `Media`.
+  the instance: neither a sender task nor a decoder thread begins. `Media` stands in their place at the transport, for
+  RTCP and for the state of the connection.
+* Packets. What goes out is handed to `RTCDtlsTransport._send_rtp`. What comes in is taken where the datagram arrives,
+  at `aioice.ice.Connection.data_received`, and its protection removed there: by way of aiortc it would pass a queue and
+  a task first, which costs more than all the rest. Anything but RTP goes that way still.
 * Addresses. ICE asks `aioice.ice.get_host_addresses` for the local addresses; it leaves 127.0.0.1 out and takes all
   others. It is replaced by one that looks at a context variable.
 * Signs of life. Connectivity checks of the peer arrive at `aioice.ice.Connection.request_received`.
@@ -13,6 +16,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,7 +26,6 @@ from typing import Any, Final, Protocol
 import aioice.ice
 from aiortc import RTCPeerConnection, RTCRtpTransceiver, clock
 from aiortc.rtcrtpparameters import RTCRtpReceiveParameters, RTCRtpSendParameters
-from aiortc.rtcrtpreceiver import StreamStatistics
 from aiortc.rtp import (
     RtcpReceiverInfo,
     RtcpRrPacket,
@@ -32,8 +35,13 @@ from aiortc.rtp import (
     RtcpSrPacket,
     RtpPacket,
 )
+from pylibsrtp import Error as SrtpError
+
+from . import rtp
 
 CLOCK: Final = 48_000
+SOURCES_MOST: Final = 8
+"""Sources of one section that are counted; a peer has one, and another one after each change of its microphone."""
 
 _addresses: ContextVar[tuple[str, ...] | None] = ContextVar("ice_addresses", default=None)
 _every_address = aioice.ice.get_host_addresses
@@ -84,7 +92,8 @@ class Media:
         self._cname = b"talkover"
         self._payload_type = 0
         self._transport: Any = None
-        self._hears: dict[int, StreamStatistics] = {}
+        self._hears: dict[int, rtp.Reception] = {}
+        self._clock = asyncio.get_running_loop().time
         self._last_report: tuple[int, int, float] | None = None
         self._sent_report: dict[int, float] = {}
         self._packets = 0
@@ -107,22 +116,18 @@ class Media:
         self._sink.started()
 
     async def _receiver_starts(self, parameters: RTCRtpReceiveParameters) -> None:
-        self._transceiver.receiver.transport._register_rtp_receiver(self, parameters)
+        transport = self._transceiver.receiver.transport
+        transport._register_rtp_receiver(self, parameters)
+        self._payload_type = parameters.codecs[0].payloadType or 0
+        self._tap(transport)
 
     # --- out ---------------------------------------------------------------------------------------------------------
 
     def send(self, sequence: int, timestamp: int, payload: bytes) -> bool:
         """Protect and write one packet, at once; False where the connection is gone."""
-        header = (
-            b"\x80"
-            + bytes((self._payload_type,))
-            + sequence.to_bytes(2, "big")
-            + timestamp.to_bytes(4, "big")
-            + self._ssrc.to_bytes(4, "big")
-        )
         self._packets += 1
         self._octets += len(payload)
-        return self._write(header + payload)
+        return self._write(rtp.write(self._payload_type, sequence, timestamp, self._ssrc, payload))
 
     def report(self, timestamp: int) -> None:
         """Send RTCP: our sender report for `timestamp`, which is being sent now, and what we received of the peer."""
@@ -143,23 +148,23 @@ class Media:
         self._sent_report = {(now >> 16) & 0xFFFFFFFF: time.monotonic(), **dict(list(self._sent_report.items())[:7])}
         self._write(packets)
 
-    def _received(self, ssrc: int, heard: StreamStatistics) -> RtcpReceiverInfo:
+    def _received(self, ssrc: int, heard: rtp.Reception) -> RtcpReceiverInfo:
         last, delay = 0, 0
         if self._last_report is not None and self._last_report[0] == ssrc:
             last = self._last_report[1]
             delay = min(0xFFFFFFFF, int((time.monotonic() - self._last_report[2]) * 65536))
         return RtcpReceiverInfo(
             ssrc=ssrc,
-            fraction_lost=heard.fraction_lost,
-            packets_lost=heard.packets_lost,
-            highest_sequence=heard.cycles + (heard.max_seq or 0),
+            fraction_lost=heard.fraction(),
+            packets_lost=heard.lost,
+            highest_sequence=heard.highest,
             jitter=heard.jitter,
             lsr=last,
             dlsr=delay,
         )
 
     def _write(self, packet: bytes) -> bool:
-        if not self.open:
+        if self._transport is None:
             return False
         # A coroutine by name only: nothing in it waits, down to the datagram's `sendto`. So it is stepped here, and the
         # packet is on its way when this returns; a task of its own would come after the gate.
@@ -173,16 +178,43 @@ class Media:
         writing.close()
         raise RuntimeError("aiortc waits while it sends a packet; this version cannot be used")
 
-    # --- in: what the transport calls --------------------------------------------------------------------------------
+    # --- in ----------------------------------------------------------------------------------------------------------
+
+    def _tap(self, transport: Any) -> None:
+        """Take RTP of `transport`, which is connected, as it arrives."""
+        connection = transport.transport._connection
+        onward = connection.data_received
+
+        def received(data: bytes, component: int) -> None:
+            # RFC 7983 tells RTP and RTCP from the rest by the first byte, RFC 5761 one from the other by the second.
+            if len(data) > 1 and 127 < data[0] < 192 and not 192 <= data[1] <= 208 and self._transport is not None:
+                self._datagram(transport, data)
+            else:
+                onward(data, component)
+
+        connection.data_received = received
+
+    def _datagram(self, transport: Any, data: bytes) -> None:
+        try:
+            packet: bytes = transport._rx_srtp.unprotect(data)
+        except (SrtpError, ValueError):
+            return
+        header = rtp.read(packet)
+        if header is not None and header.payload_type == self._payload_type:
+            self._take(header.ssrc, header.sequence, header.timestamp, packet[header.start : header.end])
+
+    def _take(self, ssrc: int, sequence: int, timestamp: int, payload: bytes) -> None:
+        heard = self._hears.get(ssrc)
+        if heard is None:
+            if len(self._hears) >= SOURCES_MOST:
+                self._hears.clear()
+            heard = self._hears[ssrc] = rtp.Reception(CLOCK)
+        heard.add(sequence, timestamp, self._clock())
+        self._sink.packet(sequence, timestamp, payload)
 
     async def _handle_rtp_packet(self, packet: RtpPacket, arrival_time_ms: int) -> None:
-        heard = self._hears.get(packet.ssrc)
-        if heard is None:
-            if len(self._hears) >= 8:
-                self._hears.clear()
-            heard = self._hears[packet.ssrc] = StreamStatistics(CLOCK)
-        heard.add(packet)
-        self._sink.packet(packet.sequence_number, packet.timestamp, packet.payload)
+        """One that was on its way to aiortc's task before its datagrams were taken here."""
+        self._take(packet.ssrc, packet.sequence_number, packet.timestamp, packet.payload)
 
     async def _handle_rtcp_packet(self, packet: object) -> None:
         self._sink.alive()

@@ -12,8 +12,7 @@ what would run ahead of it is dropped.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from codec.opus import OpusDecoder, OpusError, holds_previous, packet_ticks
 
@@ -37,8 +36,7 @@ FAR: Final = 1000
 """Sequence numbers of a jump that is taken for a new stream."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stretch:
+class Stretch(NamedTuple):
     """Contiguous input: mono PCM16. `concealed`: nothing of it came from the peer."""
 
     pcm: bytes
