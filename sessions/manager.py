@@ -55,7 +55,7 @@ from .core.timeline import TICK_RATE, Ticks
 from .counters import Counters
 from .journal import Journal, Recorder
 from .mailbox import Mail, Mailbox
-from .ports import Busy, CarrierPort, EnginePort, NotResumable, OutputFrame, PerceptionPort
+from .ports import Busy, CarrierPort, EnginePort, NotResumable, OutputFrame, PerceptionPort, Rewinds
 from .tracks import OutputTrack, silence, ticks_of
 
 log = logging.getLogger(__name__)
@@ -309,7 +309,7 @@ class _Runner:
             StartResponse: self._engine.start,
             GrantCredit: self._engine.grant,
             CancelResponse: lambda e: self._engine.cancel(e.fence, e.response),
-            AdvanceEpoch: lambda e: self._engine.advance(e.fence),
+            AdvanceEpoch: self._advance,
             CloseEngine: lambda e: self._close_ports(),
             AdmitFrame: self._admit,
             DropAudio: self._drop,
@@ -477,6 +477,12 @@ class _Runner:
     def _append_input(self, effect: AppendInput) -> None:
         if self._pcm is not None:
             self._engine.append(self.session, effect.start, self._pcm, self._pcm_rate)
+
+    def _advance(self, effect: AdvanceEpoch) -> None:
+        if effect.heard is not None and isinstance(self._engine, Rewinds):
+            self._engine.rewind(effect.fence, effect.heard)
+        else:
+            self._engine.advance(effect.fence)
 
     def _admit(self, effect: AdmitFrame) -> None:
         length = effect.end - effect.start

@@ -7,7 +7,7 @@ mono, signed 16-bit little-endian, as `bytes`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from .core.config import SessionConfig
 from .core.effects import AssessTurn, GrantCredit, OpenPerception, StartResponse, Transcribe
@@ -136,6 +136,17 @@ class EnginePort(Protocol):
 
     def close(self, session: str) -> None:
         """Free everything; an unknown session is a finished one."""
+
+
+@runtime_checkable
+class Rewinds(Protocol):
+    """What an engine that owns its turns may do besides: it wants to know how much of it was heard."""
+
+    def rewind(self, fence: Fence, heard: Ticks) -> None:
+        """Called in place of `advance` when the engine was cut while it spoke.
+
+        A new epoch holds, and of what the engine said, nothing from `heard` on its own track on was heard.
+        """
 
 
 # --- carrier ------------------------------------------------------------------------------------------------------

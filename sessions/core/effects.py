@@ -123,9 +123,13 @@ class CancelResponse:
 
 @dataclass(frozen=True, slots=True)
 class AdvanceEpoch:
-    """A new epoch holds from here on; whatever carries an older fence is dropped by whoever holds it."""
+    """A new epoch holds from here on; whatever carries an older fence is dropped by whoever holds it.
+
+    `heard`: where an engine that owns its turns was cut in what it was saying, the end of what was heard on its track.
+    """
 
     fence: Fence
+    heard: Ticks | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -518,7 +518,8 @@ class Speaking:
                 item.status = "incomplete"
             text = item.text if item is not None else ""
             cleared.append(PlaybackCleared(sounding.response, heard, text, track.heard_by))
-        self._out.append(AdvanceEpoch(fence))
+        heard_of_it = self._heard_of(response) if response is not None and response.owned else None
+        self._out.append(AdvanceEpoch(fence, heard_of_it))
         self._out.append(FlushCarrier(fence))
         if response is not None and response.started and not response.done:
             self._out.append(CancelResponse(response.fence, response.id))
@@ -534,6 +535,10 @@ class Speaking:
             if sounding.response in s.ledger.tracks:
                 s.ledger.fold(sounding.response)
         s.sounding.clear()
+
+    def _heard_of(self, response: Response) -> Ticks:
+        """The end of what was heard of a response that was just cut, on the engine's track."""
+        return response.base + self._s.ledger.tracks[response.id].played
 
     def _abandon(self, response: Response, cause: Cause) -> None:
         s = self._s

@@ -752,6 +752,29 @@ def test_its_silence_is_cleared_and_never_sent() -> None:
     assert {drop.why for drop in world.effects(DropAudio)} == {"cleared"}
 
 
+def test_it_is_told_where_on_its_track_it_was_cut() -> None:
+    world = stage(abilities=DUPLEX)
+    world.quiet(800)
+    world.duplex.speaking = True
+    world.quiet(800)
+    frame = world.effects(AdmitFrame)[0]
+    effects = world.post(ResponseCancel())
+    (advance,), (cleared,) = effects_in(effects, AdvanceEpoch), notices_in(effects, PlaybackCleared)
+    assert cleared.heard > 0
+    assert advance.heard == frame.source_start - frame.start + cleared.heard
+
+
+def test_an_engine_that_was_not_cut_in_what_it_said_is_told_no_place() -> None:
+    silent = stage(abilities=DUPLEX)
+    silent.quiet(800)
+    assert {effect.heard for effect in effects_in(silent.post(CarrierLost()), AdvanceEpoch)} == {None}
+    world = stage()
+    make(world, begin(world), 0, 1000)
+    world.wait(200)
+    (advance,) = effects_in(world.post(ResponseCancel()), AdvanceEpoch)
+    assert advance.heard is None
+
+
 def test_its_frames_under_an_old_epoch_are_stale() -> None:
     world = stage(abilities=DUPLEX)
     world.duplex.speaking = True
