@@ -92,8 +92,11 @@ def _begun(view: ItemView) -> Object:
 
 
 def response(view: ResponseView, session: Object, conversation: str) -> Object:
-    """A response as the protocol shows it; `session` is the effective session object."""
-    return {
+    """A response as the protocol shows it; `session` is the effective session object.
+
+    `x_heard_by`, where it was cut: whether its heard position is the client's own report or the server's model.
+    """
+    shown: Object = {
         "object": "realtime.response",
         "id": view.id,
         "status": view.status,
@@ -106,6 +109,7 @@ def response(view: ResponseView, session: Object, conversation: str) -> Object:
         "usage": None if view.status == "in_progress" else _usage(view),
         "metadata": dict(view.metadata) or None,
     }
+    return shown if view.heard_by is None else {**shown, "x_heard_by": view.heard_by}
 
 
 def _details(view: ResponseView) -> Json:

@@ -286,6 +286,8 @@ class WebRtcCarrier:
 
     def _event(self, message: str | bytes) -> None:
         """An event of the client. It waits its turn: a data channel cannot be told to wait."""
+        if self._gone is not None:
+            return
         self._alive_at = self._loop.time()
         self._inbox.append(message)
         self._inbox_size += len(message)
