@@ -7,6 +7,7 @@ of whichever response needs it most, as long as that clause begins within the re
 from __future__ import annotations
 
 import atexit
+import contextlib
 import logging
 import threading
 import zlib
@@ -15,10 +16,10 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from sessions.core.config import SessionConfig
+from sessions.core.config import SessionConfig, Tool
 from sessions.core.effects import GrantCredit, StartResponse
 from sessions.core.events import EngineDone, EngineFailed, EngineStage, EngineText, EngineToolCall, Event
-from sessions.core.fence import Fence
+from sessions.core.fence import OUT_OF_BAND, Fence
 from sessions.core.timeline import TICK_RATE, Ticks
 from sessions.ports import Busy, Emit, EngineCapabilities
 
@@ -32,7 +33,7 @@ from .gate import Urgency
 from .speakable import Speakable, SpokenWord
 from .stop import Stop
 from .talker import Talker, TalkerError
-from .thinker import TextPiece, Thinker, ThinkerError, Thinking, ThinkRequest, Thought
+from .thinker import ReadsAhead, TextPiece, Thinker, ThinkerError, Thinking, ThinkRequest, Thought
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +65,7 @@ class _Reply:
         self.lane = ResponseLane(request.fence, request.response, request.credit, rate, session.emit)
         self.clauses: deque[_Clause | Event] = deque()
         self.border = Border(_CLAUSES, request.response, session.tenant, lambda: session.fence_for(request.fence))
-        self._tenant = session.tenant
+        self.tenant = session.tenant
         self._made = 0
         self._characters = 0
         self.unspoken = 0
@@ -79,7 +80,7 @@ class _Reply:
             text,
             TransferEnvelope(
                 request=self.request.response,
-                tenant=self._tenant,
+                tenant=self.tenant,
                 fence=self.request.fence,
                 kind=StateKind.TOKEN,
                 shape=(1, len(text)),
@@ -117,6 +118,7 @@ class _Session:
         self.emit = emit
         # Until a session says whose it is, it shares nothing with any other.
         self.tenant = fence.session
+        self.gone = Stop()
         self.replies: dict[str, _Reply] = {}
 
     def fence_for(self, fence: Fence) -> Fence:
@@ -148,6 +150,8 @@ class EmbeddedEngine:
         self._counters: Counter[str] = Counter()
         # A response that was told to stop holds its thread for one token more.
         self._pool = ThreadPoolExecutor(max_sessions + 4, "talkover-think", initializer=lower_priority)
+        # One thread: whoever waits for a thought must not find the pool full of those that nobody waits for.
+        self._ahead = ThreadPoolExecutor(1, "talkover-read-ahead", initializer=lower_priority)
         self._talking = threading.Thread(target=self._talk, name="talkover-talk", daemon=True)
         self._talking.start()
         # Native threads that still exist when the interpreter ends may abort the process.
@@ -186,7 +190,8 @@ class EmbeddedEngine:
                 if self._closing or len(self._sessions) >= self._max_sessions:
                     self._counters["sessions_refused"] += 1
                     raise Busy(f"all {self._max_sessions} sessions of this engine are taken", retry_after=5.0)
-                self._sessions[fence.session] = _Session(fence, emit)
+                known = self._sessions[fence.session] = _Session(fence, emit)
+                self._read_ahead(known, config.instructions, config.tools, config.tool_choice)
                 return
             known.emit = emit
         self.advance(fence)
@@ -246,6 +251,10 @@ class EmbeddedEngine:
             gone = self._sessions.pop(session, None)
         if gone is not None:
             self._stop(list(gone.replies.values()))
+            # In this order: what is being read for it right now is given up, or is there to be forgotten.
+            gone.gone.set()
+            if isinstance(self._thinker, ReadsAhead):
+                self._thinker.forget(gone.tenant)
 
     def shutdown(self) -> None:
         """Stop everything and wait for the threads, then close the models. Idempotent; blocks for about a token."""
@@ -259,6 +268,7 @@ class EmbeddedEngine:
         atexit.unregister(self.shutdown)
         self._wake()
         self._pool.shutdown(wait=True)
+        self._ahead.shutdown(wait=True, cancel_futures=True)
         self._talking.join()
         self._thinker.close()
 
@@ -347,6 +357,29 @@ class EmbeddedEngine:
                 request.fence, request.response, thinking.reason, thinking.input_tokens, thinking.output_tokens
             )
             self._queue(reply, done)
+            if request.fence.epoch != OUT_OF_BAND:
+                # The next one begins the same, unless the session is changed meanwhile.
+                with self._changed:
+                    session = self._sessions.get(request.fence.session)
+                    if session is not None:
+                        self._read_ahead(session, request.instructions, request.tools, request.tool_choice)
+
+    def _read_ahead(self, session: _Session, instructions: str, tools: tuple[Tool, ...], choice: str) -> None:
+        """Have read what begins the session's prompts, some time, unless it has been."""
+        thinker = self._thinker
+        offered = () if choice == "none" else tools
+        if not isinstance(thinker, ReadsAhead) or not (instructions or offered):
+            return
+
+        def read() -> None:
+            try:
+                thinker.read_ahead(session.tenant, instructions, offered, session.gone)
+            except Exception:
+                # Nobody waits for it: the prompt is read when it is needed, as without this.
+                log.exception("reading ahead failed")
+
+        with contextlib.suppress(RuntimeError):  # the engine was shut down in between
+            self._ahead.submit(read)
 
     def _queue(self, reply: _Reply, item: str | Event | None) -> None:
         """Hand a clause, or an event that comes after it, to the talker."""
@@ -430,4 +463,5 @@ def _think_request(reply: _Reply) -> ThinkRequest:
         spoken=request.modality == "audio",
         seed=zlib.crc32(f"{request.fence.session}/{request.response}".encode()),
         urgency=reply.thinking_urgency,
+        tenant=reply.tenant,
     )

@@ -11,7 +11,8 @@ from sessions.core.timeline import Ticks, from_ms
 from .stop import Stop
 
 Urgency: TypeAlias = tuple[int, int]
-"""Smaller goes first. Class (0: has not been heard yet, 1: speaks already), then rank within the class.
+"""Smaller goes first. Class (0: has not been heard yet, 1: speaks already, 2: nobody waits for it), then rank within
+the class.
 
 Rank in class 0 is the order of arrival, in class 1 the ticks of audio before a gap.
 """

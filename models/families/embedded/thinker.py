@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 from sessions.core.config import Tool
 from sessions.core.context import ContextEntry
@@ -27,6 +27,8 @@ class ThinkRequest:
     """It will be read aloud, so it should be short."""
     seed: int
     urgency: Callable[[], Urgency]
+    tenant: str = ""
+    """What was kept for one tenant never serves another; "": nothing is kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,3 +78,14 @@ class Thinker(Protocol):
 
     def close(self) -> None:
         """End everything; idempotent, called when no `think` runs any more."""
+
+
+@runtime_checkable
+class ReadsAhead(Protocol):
+    """A thinker that can read what begins every prompt of a session before it is asked."""
+
+    def read_ahead(self, tenant: str, instructions: str, tools: tuple[Tool, ...], stop: Stop) -> None:
+        """Read and keep it for `tenant`, when nobody waits for a thought; blocks. `stop`: `tenant` is forgotten."""
+
+    def forget(self, tenant: str) -> None:
+        """Nothing that was kept for `tenant` is needed any more."""

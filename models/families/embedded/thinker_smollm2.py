@@ -7,8 +7,9 @@ itself exactly without a seed per request (the runtime has none), so `temperatur
 from __future__ import annotations
 
 import re
-import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import ctranslate2
@@ -17,10 +18,12 @@ from tokenizers import Tokenizer
 
 from sessions.core.config import Tool
 
-from ...priority import load_lowered
+from ...caches import CacheMetrics
+from ...checkpoint import Checkpoint
 from . import chatml
 from .clauses import ends_sentence
-from .gate import Gate
+from .gate import Gate, Urgency
+from .runtime import Prefixes, Runtime, load
 from .stop import Stop
 from .thinker import TextPiece, ThinkerError, Thinking, ThinkRequest, Thought, ToolCall
 from .tool_calls import demanded_call, parse_calls
@@ -33,36 +36,61 @@ _SPOKEN_TOKENS, _WRITTEN_TOKENS = 96, 400
 _ENOUGH = 48
 """Tokens after which a spoken reply ends with the sentence."""
 
+TOKEN_BYTES = 30 * 2 * 3 * 64 * 4
+"""Keys and values of one position: 30 layers, 3 heads of 64, float32. What the runtime allocates besides is not in."""
+PREFIX_BUDGET = 64 << 20
+"""Bytes of keys and values that are kept of prompts' beginnings: about 1,400 positions."""
+SHORTEST_PREFIX = 48
+"""Tokens of instructions and tools from which they are read ahead; to read fewer again costs less than to keep them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """Tokens after the preamble: `head` is the same for every response of a session, `tail` is not."""
+
+    head: Sequence[str]
+    tail: Sequence[str]
+
+    def __len__(self) -> int:
+        return len(self.head) + len(self.tail)
+
 
 class SmolLM2Thinker:
     """`Thinker` on a folder that holds `model.bin`, `config.json`, `vocabulary.json` and `tokenizer.json`.
 
     `cores`: how many responses compute at the same time, at about 70 MB each; the others wait. One is best where two
     virtual processors are one real core: two at once make no more tokens in all, and both are late. `history_tokens`
-    bounds the prompt: each costs about a millisecond before the first token. Raises ThinkerError.
+    bounds the prompt: each costs about a millisecond before the first token. `prefix_budget` bounds the bytes that are
+    kept of the beginnings of sessions' prompts. Raises ThinkerError.
+
+    With a beginning that was read ahead the same prompt is computed in other pieces, so its scores may differ in their
+    last digits; the tokens are the same unless two were as good as equally likely.
     """
 
-    def __init__(self, folder: Path, *, cores: int = 1, history_tokens: int = 256) -> None:
+    def __init__(
+        self, folder: Path, *, cores: int = 1, history_tokens: int = 256, prefix_budget: int = PREFIX_BUDGET
+    ) -> None:
         if cores < 1:
             raise ValueError(f"cores {cores} must be at least 1")
         if not 0 < history_tokens <= 1024:
             raise ValueError(f"history_tokens {history_tokens} must be in 1..1024")
         try:
             self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-            self._generator: ctranslate2.Generator | None = load_lowered(
-                lambda: ctranslate2.Generator(
-                    str(folder), device="cpu", compute_type="int8", inter_threads=cores, intra_threads=1
-                )
+            self._gate = Gate(cores)
+            self._preamble = self.tokens(chatml.preamble())
+            self._prefixes = Prefixes(
+                lambda: load(folder, cores),
+                lambda runtime: self._warm_up(runtime, cores),
+                self._preamble,
+                Checkpoint(folder).version,
+                budget=prefix_budget,
+                token_bytes=TOKEN_BYTES,
             )
         except Exception as error:
             raise ThinkerError(
                 "thinker_missing", f"folder: {folder} holds no usable model ({error}); prepare the models again"
             ) from error
-        self._gate = Gate(cores)
         self._history_tokens = history_tokens
-        self._preamble = self.tokens(chatml.preamble())
-        self._closing = threading.Lock()
-        self._warm_up(cores)
 
     def think(self, request: ThinkRequest, tell: Callable[[Thought], None], stop: Stop) -> Thinking:
         """See `Thinker.think`."""
@@ -93,13 +121,42 @@ class SmolLM2Thinker:
             tell(call)
         return Thinking("completed", guided.read, guided.written)
 
+    def read_ahead(self, tenant: str, instructions: str, tools: tuple[Tool, ...], stop: Stop) -> None:
+        """See `ReadsAhead.read_ahead`."""
+        stop.then(self._gate.wake)
+        head = self.tokens(chatml.rules(instructions, tools))
+        if not SHORTEST_PREFIX <= len(head) <= _POSITIONS // 4:
+            return
+
+        def read(runtime: Runtime, tokens: Sequence[str]) -> bool:
+            if not self._gate.enter(_unhurried, stop):
+                return False
+            try:
+                runtime.generator.generate_batch(
+                    [self.tokens(chatml.opening("assistant"))],
+                    max_length=1,
+                    static_prompt=tokens,
+                    cache_static_prompt=True,
+                    include_prompt_in_result=False,
+                )
+            finally:
+                self._gate.leave()
+            return True
+
+        if not stop:
+            self._prefixes.keep(tenant, head, read, stop)
+
+    def forget(self, tenant: str) -> None:
+        """See `ReadsAhead.forget`."""
+        self._prefixes.forget(tenant)
+
+    @property
+    def prefixes(self) -> CacheMetrics:
+        """Figures of what is kept of prompts' beginnings."""
+        return self._prefixes.metrics
+
     def close(self) -> None:
-        with self._closing:
-            generator, self._generator = self._generator, None
-        if generator is not None:
-            # Left to the interpreter's exit, the native threads may abort the process.
-            generator.unload_model()
-            del generator
+        self._prefixes.close()
 
     # --- generation -------------------------------------------------------------------------------------------------
 
@@ -109,19 +166,19 @@ class SmolLM2Thinker:
     def decode(self, ids: Sequence[int]) -> str:
         return str(self._tokenizer.decode(ids))
 
-    def fit(self, rules: str, rest: str) -> list[str]:
-        """Tokens of the prompt; over-long instructions lose their end rather than the conversation its."""
+    def fit(self, rules: str, rest: str) -> Prompt:
+        """The prompt; over-long instructions lose their end rather than the conversation its."""
         tail = self.tokens(rest)
         room = _POSITIONS // 2 - len(self._preamble) - len(tail)
         head = self.tokens(rules)
         if len(head) > room:
             end = self.tokens(f"{chatml.TURN_END}\n")
             head = head[: max(0, room - len(end))] + end
-        return head + tail
+        return Prompt(head, tail)
 
     def generate(
         self,
-        prompt: Sequence[str],
+        prompt: Prompt,
         limit: int,
         request: ThinkRequest,
         stop: Stop,
@@ -134,9 +191,6 @@ class SmolLM2Thinker:
         Where somebody more urgent waits, what has been written becomes part of the prompt and the rest is generated
         later: reading it again costs less than keeping the state of many responses in memory.
         """
-        generator = self._generator
-        if generator is None:
-            raise ThinkerError("thinker_closed", "the thinker is shut down; start the server again")
         written: list[str] = []
         failures: list[Exception] = []
         over = False
@@ -160,19 +214,21 @@ class SmolLM2Thinker:
         while not over and not failures and len(written) < limit:
             if not self._gate.enter(request.urgency, stop):
                 break
+            before = len(written)
             try:
-                before = len(written)
-                generator.generate_batch(
-                    [[*prompt, *written]],
-                    max_length=limit - before,
-                    sampling_topk=1,
-                    repetition_penalty=penalty,
-                    static_prompt=self._preamble,
-                    cache_static_prompt=True,
-                    include_prompt_in_result=False,
-                    end_token=chatml.TURN_END,
-                    callback=step,
-                )
+                with self._running() as runtime:
+                    beginning, rest = self._split(runtime, request.tenant, prompt)
+                    runtime.generator.generate_batch(
+                        [[*rest, *written]],
+                        max_length=limit - before,
+                        sampling_topk=1,
+                        repetition_penalty=penalty,
+                        static_prompt=beginning,
+                        cache_static_prompt=True,
+                        include_prompt_in_result=False,
+                        end_token=chatml.TURN_END,
+                        callback=step,
+                    )
             finally:
                 self._gate.leave()
             if len(written) == before:
@@ -181,34 +237,47 @@ class SmolLM2Thinker:
             raise failures[0]
         return len(written)
 
-    def likeliest(self, prompt: Sequence[str], candidates: Collection[str], request: ThinkRequest, stop: Stop) -> str:
+    def likeliest(self, prompt: Prompt, candidates: Collection[str], request: ThinkRequest, stop: Stop) -> str:
         """Which of `candidates` (tokens) best continues `prompt`."""
-        generator = self._generator
-        if generator is None:
-            raise ThinkerError("thinker_closed", "the thinker is shut down; start the server again")
         if not self._gate.enter(request.urgency, stop):
             return next(iter(candidates))
         try:
-            result = generator.generate_batch(
-                [list(prompt)],
-                max_length=1,
-                static_prompt=self._preamble,
-                cache_static_prompt=True,
-                include_prompt_in_result=False,
-                return_logits_vocab=True,
-            )[0]
+            with self._running() as runtime:
+                beginning, rest = self._split(runtime, request.tenant, prompt)
+                result = runtime.generator.generate_batch(
+                    [rest],
+                    max_length=1,
+                    static_prompt=beginning,
+                    cache_static_prompt=True,
+                    include_prompt_in_result=False,
+                    return_logits_vocab=True,
+                )[0]
         finally:
             self._gate.leave()
         logits = np.asarray(result.logits[0][0]).reshape(-1)
         return max(sorted(candidates), key=lambda token: float(logits[self._tokenizer.token_to_id(token)]))
 
-    def _warm_up(self, replicas: int) -> None:
+    @contextmanager
+    def _running(self) -> Iterator[Runtime]:
+        """The runtime, which is not unloaded meanwhile. Raises ThinkerError once the thinker is closed."""
+        runtime = self._prefixes.enter()
+        if runtime is None:
+            raise ThinkerError("thinker_closed", "the thinker is shut down; start the server again")
+        try:
+            yield runtime
+        finally:
+            self._prefixes.leave(runtime)
+
+    def _split(self, runtime: Runtime, tenant: str, prompt: Prompt) -> tuple[Sequence[str], list[str]]:
+        """What `runtime` has read already, and what it has to read now."""
+        beginning = self._prefixes.beginning(runtime, tenant, prompt.head)
+        ahead = len(beginning) > len(self._preamble)
+        return beginning, [*(() if ahead else prompt.head), *prompt.tail]
+
+    def _warm_up(self, runtime: Runtime, replicas: int) -> None:
         """Every replica allocates, and reads the preamble, before somebody waits for it."""
-        generator = self._generator
-        if generator is None:
-            return
         pending = [
-            generator.generate_batch(
+            runtime.generator.generate_batch(
                 [self.tokens(chatml.turn("user", "Hello.") + chatml.opening("assistant"))],
                 max_length=2,
                 static_prompt=self._preamble,
@@ -220,6 +289,10 @@ class SmolLM2Thinker:
         ]
         for results in pending:
             results[0].result()
+
+
+def _unhurried() -> Urgency:
+    return (2, 0)
 
 
 class _Reply:
@@ -313,8 +386,12 @@ class _Guided:
             branches = {index: tokens[place] if place < len(tokens) else "" for index, tokens in left.items()}
             if len(set(branches.values())) > 1:
                 shared = next(iter(left.values()))[:place]
+                fitted = self._thinker.fit("", prompt)
                 best = self._thinker.likeliest(
-                    self._thinker.fit("", prompt) + shared, set(branches.values()) - {""}, self._request, self._stop
+                    Prompt(fitted.head, [*fitted.tail, *shared]),
+                    set(branches.values()) - {""},
+                    self._request,
+                    self._stop,
                 )
                 left = {index: tokens for index, tokens in left.items() if branches[index] == best}
                 self.written += 1

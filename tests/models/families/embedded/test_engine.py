@@ -13,9 +13,10 @@ from models.families.embedded.engine import EmbeddedEngine
 from models.families.embedded.stop import Stop
 from models.families.embedded.talker import Spoken, TalkerError
 from models.families.embedded.thinker import TextPiece, ThinkerError, Thinking, ThinkRequest, Thought, ToolCall
-from sessions.core.config import SessionConfig
+from sessions.core.config import SessionConfig, Tool
 from sessions.core.effects import GrantCredit
 from sessions.core.events import EngineAudio, EngineDone, EngineFailed, EngineStage, EngineToolCall, EngineWords
+from sessions.core.fence import OUT_OF_BAND
 from sessions.core.timeline import from_ms
 from sessions.ports import Busy, EnginePort
 
@@ -213,6 +214,65 @@ def test_a_clause_that_is_not_what_its_envelope_says_fails_the_response(
     assert end.code == "transfer_refused"
     assert told in end.message
     assert talker.clauses == []
+
+
+class Reader(Reciter):
+    """A thinker that reads ahead, and keeps what it was told to."""
+
+    def __init__(self, *thoughts: Thought) -> None:
+        super().__init__(*thoughts)
+        self.ahead: list[tuple[str, str, int]] = []
+        self.forgotten: list[tuple[str, bool]] = []
+        self.gone: Stop | None = None
+        self.read = threading.Semaphore(0)
+
+    def read_ahead(self, tenant: str, instructions: str, tools: tuple[Tool, ...], stop: Stop) -> None:
+        self.ahead.append((tenant, instructions, len(tools)))
+        self.gone = stop
+        self.read.release()
+        if instructions == "Fail.":
+            raise RuntimeError("as told")
+
+    def forget(self, tenant: str) -> None:
+        self.forgotten.append((tenant, bool(self.gone)))
+
+
+def test_what_begins_every_prompt_is_read_before_anybody_asks_and_forgotten_at_the_end() -> None:
+    ear, thinker = Ear(), Reader(*pieces("One."))
+    engine = EmbeddedEngine(thinker, Metronome())
+    with shut(engine):
+        engine.open(fence(), SessionConfig(instructions="Be kind.", tools=(Tool(name="t"),)), ear)
+        assert thinker.read.acquire(timeout=PATIENCE)
+        assert thinker.ahead == [("s", "Be kind.", 1)]
+        engine.start(start(instructions="Be brief.", tools=(Tool(name="t"),), tool_choice="none"))
+        ear.wait_for_end()
+        assert thinker.read.acquire(timeout=PATIENCE)
+        assert thinker.ahead[1:] == [("s", "Be brief.", 0)]
+        assert thinker.requests[0].tenant == "s"
+        engine.close("s")
+        assert thinker.forgotten == [("s", True)]
+
+
+def test_a_response_of_its_own_instructions_out_of_band_is_not_read_ahead_for() -> None:
+    ear, thinker = Ear(), Reader(*pieces("One."))
+    engine = opened(thinker, ear)
+    with shut(engine):
+        engine.start(start("aside", at=fence(epoch=OUT_OF_BAND), instructions="Classify."))
+        ear.wait_for_end("aside")
+        engine.start(start(instructions="Be kind."))
+        ear.wait_for_end()
+        assert thinker.read.acquire(timeout=PATIENCE)
+    assert thinker.ahead == [("s", "Be kind.", 0)]
+
+
+def test_reading_ahead_that_fails_is_nobodys_failure() -> None:
+    ear, thinker = Ear(), Reader(*pieces("One."))
+    engine = EmbeddedEngine(thinker, Metronome())
+    with shut(engine):
+        engine.open(fence(), SessionConfig(instructions="Fail."), ear)
+        assert thinker.read.acquire(timeout=PATIENCE)
+        engine.start(start())
+        assert isinstance(ear.wait_for_end(), EngineDone)
 
 
 def test_a_request_under_an_old_fence_is_refused_and_counted() -> None:

@@ -17,7 +17,7 @@ from models.families.embedded.engine import EmbeddedEngine
 from models.families.embedded.stop import Stop
 from models.families.embedded.talker_hibari import HibariTalker
 from models.families.embedded.thinker import TextPiece, ThinkerError, Thinking, ThinkRequest, Thought, ToolCall
-from models.families.embedded.thinker_smollm2 import SmolLM2Thinker
+from models.families.embedded.thinker_smollm2 import TOKEN_BYTES, SmolLM2Thinker
 from sessions.core.config import SessionConfig, Tool
 from sessions.core.context import ContextEntry
 from sessions.core.events import EngineDone
@@ -233,7 +233,7 @@ def test_a_process_that_ends_without_a_shutdown_ends_cleanly() -> None:
 from pathlib import Path
 from models.families.embedded.engine import EmbeddedEngine
 from models.families.embedded.talker_hibari import HibariTalker
-from models.families.embedded.thinker_smollm2 import SmolLM2Thinker
+from models.families.embedded.thinker_smollm2 import TOKEN_BYTES, SmolLM2Thinker
 from sessions.core.config import SessionConfig
 from tests.models.families.hearing import Ear, fence, start
 engine, ear = EmbeddedEngine(SmolLM2Thinker(Path({str(folder)!r})), HibariTalker()), Ear()
@@ -246,3 +246,64 @@ ear.wait(lambda ear: ear.length() > 0)
         [sys.executable, "-c", program], check=False, cwd=root, capture_output=True, text=True, timeout=60
     )
     assert (ended.returncode, ended.stderr) == (0, "")
+
+
+LONG = (
+    "You answer the telephone of a dental practice in Leeds. Be brief and kind. Opening hours are nine to five on "
+    "working days. Never give medical advice. Somebody in pain gets the emergency slot at eleven. Prices are not told."
+)
+
+
+def test_instructions_that_were_read_ahead_change_no_word_and_serve_only_their_tenant(thinker: SmolLM2Thinker) -> None:
+    asked = request(said("Are you open on Tuesday?"), instructions=LONG)
+    plain, _, _ = think(thinker, asked)
+    before = thinker.prefixes
+    thinker.read_ahead("clinic", LONG, (), Stop())
+    ahead, _, counted = think(thinker, replace(asked, tenant="clinic"))
+    assert ahead == plain
+    assert thinker.prefixes.hits > before.hits
+    hits = thinker.prefixes.hits
+    other, _, counted_other = think(thinker, replace(asked, tenant="another"))
+    assert other == plain
+    assert thinker.prefixes.hits == hits
+    assert counted.input_tokens == counted_other.input_tokens
+    thinker.forget("clinic")
+    again, _, _ = think(thinker, replace(asked, tenant="clinic"))
+    assert again == plain
+    assert thinker.prefixes.hits == hits
+
+
+def test_what_is_kept_stays_within_its_budget_and_outlives_a_fresh_runtime() -> None:
+    folder = assets.ensure(["smollm2"])["smollm2"]
+    one = 300 * TOKEN_BYTES
+    thinker = SmolLM2Thinker(folder, prefix_budget=2 * one)
+    try:
+        asked = request(said("Are you open on Tuesday?"), instructions=LONG)
+        plain, _, _ = think(thinker, asked)
+        for number in range(5):
+            thinker.read_ahead(f"t{number}", f"{LONG} You are number {number}.", (), Stop())
+            assert thinker.prefixes.bytes <= 2 * one
+            thinker.forget(f"t{number}")
+        thinker.read_ahead("clinic", LONG, (), Stop())
+        ahead, _, _ = think(thinker, replace(asked, tenant="clinic"))
+        assert ahead == plain
+        assert thinker.prefixes.hits
+    finally:
+        thinker.close()
+
+
+def test_short_instructions_and_a_tenant_that_has_left_are_not_read_ahead(thinker: SmolLM2Thinker) -> None:
+    before = thinker.prefixes.entries
+    gone = Stop()
+    gone.set()
+    thinker.read_ahead("short", "Be kind.", (), Stop())
+    thinker.read_ahead("gone", LONG, (), gone)
+    assert thinker.prefixes.entries == before
+
+
+def test_a_closed_thinker_says_so_and_reads_nothing_ahead() -> None:
+    thinker = SmolLM2Thinker(assets.ensure(["smollm2"])["smollm2"])
+    thinker.close()
+    thinker.read_ahead("clinic", LONG, (), Stop())
+    with pytest.raises(ThinkerError, match="start the server again"):
+        think(thinker, request(said("Hello.")))

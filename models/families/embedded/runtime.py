@@ -1,0 +1,203 @@
+"""CTranslate2 with the beginnings of prompts that it keeps.
+
+The runtime keeps the keys and values of a `static_prompt` and finds them by its tokens alone: it knows no tenant and
+has no way to let go of one. So the tenant is looked up here before the runtime is asked, and what is not wanted any
+more goes when the runtime is replaced by a fresh one, which is loaded beside it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import ctranslate2
+
+from ...caches import CacheMetrics, StateCache, prefix_key
+from ...graph.states import StateKind
+from ...priority import load_lowered
+from .stop import Stop
+
+
+@dataclass(slots=True)
+class _Kept:
+    """Whom a beginning was read for, and whether it has been read yet."""
+
+    tenant: str
+    read: bool = False
+
+
+class Runtime:
+    """One loaded model. It is unloaded once it is retired and nobody runs on it."""
+
+    def __init__(self, generator: ctranslate2.Generator) -> None:
+        self.generator = generator
+        self.kept: dict[tuple[str, ...], _Kept] = {}
+        """Beginnings in its memory, or about to be."""
+        self.size = 0
+        """Bytes of their keys and values."""
+        self.runs = 0
+        self.retired = False
+
+
+def load(folder: Path, cores: int) -> Runtime:
+    """The model in `folder`, int8, with `cores` replicas of one thread each. Raises what CTranslate2 raises."""
+    return Runtime(
+        load_lowered(
+            lambda: ctranslate2.Generator(
+                str(folder), device="cpu", compute_type="int8", inter_threads=cores, intra_threads=1
+            )
+        )
+    )
+
+
+class Prefixes:
+    """A runtime whose kept beginnings each serve one tenant; it is replaced when they outgrow `budget` bytes.
+
+    `preamble` begins every prompt and belongs to nobody; it is read whenever a runtime is loaded, by `warm_up`.
+    `token_bytes` are those of one position's keys and values in all layers. Safe to use from any thread.
+    """
+
+    def __init__(
+        self,
+        load: Callable[[], Runtime],
+        warm_up: Callable[[Runtime], None],
+        preamble: Sequence[str],
+        version: str,
+        *,
+        budget: int,
+        token_bytes: int,
+    ) -> None:
+        self._load = load
+        self._warm_up = warm_up
+        self._preamble = tuple(preamble)
+        self._version = version
+        self._token_bytes = token_bytes
+        self._lock = threading.Lock()
+        self._replacing = threading.Lock()
+        self.budget = budget
+        self._found: StateCache[Runtime] = StateCache(StateKind.KV, budget)
+        self._closed = False
+        self._runtime = load()
+        warm_up(self._runtime)
+
+    @property
+    def metrics(self) -> CacheMetrics:
+        """Of beginnings beyond the preamble."""
+        return self._found.metrics
+
+    def enter(self) -> Runtime | None:
+        """The runtime to run on, until `leave`; None once closed."""
+        with self._lock:
+            if self._closed:
+                return None
+            self._runtime.runs += 1
+            return self._runtime
+
+    def leave(self, runtime: Runtime) -> None:
+        with self._lock:
+            runtime.runs -= 1
+            idle = runtime.retired and not runtime.runs
+        if idle:
+            _unload(runtime)
+
+    def beginning(self, runtime: Runtime, tenant: str, head: Sequence[str]) -> tuple[str, ...]:
+        """What of preamble and `head` `runtime` has read for `tenant`: both, or the preamble alone."""
+        if not tenant or not head:
+            return self._preamble
+        tokens = (*self._preamble, *head)
+        if self._found.get(prefix_key(tenant, tokens, self._version)) is not runtime:
+            return self._preamble
+        return tokens
+
+    def keep(
+        self, tenant: str, head: Sequence[str], read: Callable[[Runtime, Sequence[str]], bool], stop: Stop
+    ) -> bool:
+        """Have preamble and `head` read by `read`, unless they are; whether they serve `tenant` now.
+
+        `read` returns whether it did. `stop` is set when the tenant is forgotten. Where only what nobody uses any more
+        stands in the way, a fresh runtime takes this one's place first, which takes about as long as a start.
+        """
+        tokens = (*self._preamble, *head)
+        size = len(tokens) * self._token_bytes
+        runtime, full = self._reserve(tenant, tokens, size)
+        if full and self._found.metrics.bytes + size <= self.budget // 2 and self._replace():
+            runtime, _ = self._reserve(tenant, tokens, size)
+        if runtime is None:
+            return False
+        try:
+            if runtime.kept[tokens].read or read(runtime, tokens):
+                runtime.kept[tokens].read = True
+                self._found.put(prefix_key(tenant, tokens, self._version), runtime, size)
+                if stop:
+                    self.forget(tenant)
+                return True
+            with self._lock:
+                del runtime.kept[tokens]
+                runtime.size -= size
+            return False
+        finally:
+            self.leave(runtime)
+
+    def _reserve(self, tenant: str, tokens: tuple[str, ...], size: int) -> tuple[Runtime | None, bool]:
+        """The runtime, entered, with room made for `tokens`; or None, and whether that is for want of room."""
+        with self._lock:
+            runtime = self._runtime
+            if self._closed:
+                return None, False
+            known = runtime.kept.get(tokens)
+            if known is not None and known.tenant != tenant:
+                # The runtime finds it by its tokens, so the time that it takes would tell one tenant of another.
+                return None, False
+            if known is None:
+                if runtime.size + size > self.budget:
+                    return None, True
+                runtime.kept[tokens] = _Kept(tenant)
+                runtime.size += size
+            runtime.runs += 1
+            return runtime, False
+
+    def forget(self, tenant: str) -> None:
+        """Nothing that was read for `tenant` is found any more."""
+        self._found.evict(tenant=tenant)
+
+    def close(self) -> None:
+        """Unload the model; idempotent."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            runtime = self._runtime
+            runtime.retired = True
+            idle = not runtime.runs
+        if idle:
+            _unload(runtime)
+
+    def _replace(self) -> bool:
+        """A fresh runtime in this one's place; False where another thread is at it."""
+        if not self._replacing.acquire(blocking=False):
+            return False
+        try:
+            fresh = self._load()
+            self._warm_up(fresh)
+            with self._lock:
+                closed = self._closed
+                old = fresh if closed else self._runtime
+                if not closed:
+                    self._runtime = fresh
+                old.retired = True
+                idle = not old.runs
+            if idle:
+                _unload(old)
+            if not closed:
+                self._found.evict()
+            return not closed
+        finally:
+            self._replacing.release()
+
+
+def _unload(runtime: Runtime) -> None:
+    # Left to the interpreter's exit, the native threads may abort the process.
+    runtime.generator.unload_model()
+    del runtime.generator
