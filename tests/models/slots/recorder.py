@@ -21,8 +21,8 @@ class RecorderModel:
     as if from another thread. A frame that begins with 0.5 makes the slot's numbers infinite from then on.
     """
 
-    def __init__(self, batch: int, margin: int = MARGIN) -> None:
-        self.batch, self.hop, self.sample_rate, self.codebooks, self.margin = batch, HOP, 50, CODEBOOKS, margin
+    def __init__(self, batch: int, margin: int = MARGIN, *, hop: int = HOP, sample_rate: int = 50) -> None:
+        self.batch, self.hop, self.sample_rate, self.codebooks, self.margin = batch, hop, sample_rate, CODEBOOKS, margin
         self.history: list[list[tuple[str, int]]] = [[] for _ in range(batch)]
         self.seed = torch.zeros(batch, dtype=torch.int64)
         self.poisoned = torch.zeros(batch, dtype=torch.bool)

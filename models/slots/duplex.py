@@ -1,0 +1,376 @@
+"""A model in slots behind the engine port: it owns its turns and answers every frame of the user with one of its own.
+
+User audio is taken on the session's thread, cut into frames and left for the next tick. Ticks come from one worker
+thread, off the event loop, which alone touches the model; a test calls `tick` itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from codec.pcm import to_samples
+from codec.resample import Resampler
+from sessions.core.config import SessionConfig
+from sessions.core.effects import GrantCredit, StartResponse
+from sessions.core.events import DuplexFrame, EngineFailed
+from sessions.core.fence import Fence
+from sessions.core.timeline import Ticks, ticks_per_sample
+from sessions.ports import Emit, EngineCapabilities
+
+from .engine import SlotEngine, SlotOptions, SlotOutput
+from .model import SlotModel
+from .speech import SpeechGate
+from .table import Lease
+from .ticker import Ticker
+
+log = logging.getLogger(__name__)
+
+
+class TextDecoder(Protocol):
+    """One session's inner text; keeps what is not yet a whole character."""
+
+    def feed(self, token: int) -> str:
+        """What `token` adds; empty for padding."""
+
+
+class Clock(Protocol):
+    """Seconds that only grow, and waiting until then."""
+
+    def now(self) -> float: ...
+
+    def wait(self, until: float, wake: threading.Event) -> None:
+        """Return at `until`, or sooner when `wake` is set."""
+
+
+class MonotonicClock:
+    """The clock of this machine."""
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    def wait(self, until: float, wake: threading.Event) -> None:
+        wake.wait(max(0.0, until - time.monotonic()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DuplexOptions:
+    """How sessions are treated, beside `slots`."""
+
+    slots: SlotOptions = field(default_factory=SlotOptions)
+    seed: int = 0
+    """With the session's id it makes the seed that the session draws from."""
+    longest: float | None = None
+    """Seconds after which a session ends, for a model that loses its way; None: its window slides without end."""
+    warning: float = 60.0
+    """Seconds before the end at which it is warned of."""
+    voices: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _Session:
+    emit: Emit
+    lease: Lease
+    text: TextDecoder
+    gate: SpeechGate = field(default_factory=SpeechGate)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    rate: int = 0
+    resampler: Resampler | None = None
+    buffer: list[NDArray[np.int16]] = field(default_factory=list)
+    buffered: int = 0
+    base: Ticks | None = None
+    """Where its first frame lies on the input track."""
+    expected: Ticks = 0
+    """Where its next audio should begin."""
+    warned: bool = False
+
+
+class DuplexEngine:
+    """`EnginePort` over a `SlotModel`. Raises `Busy` at once when every slot is let.
+
+    After `advance` frames carry the new fence; `rewind` says besides how much of the agent was heard, and the engine's
+    policy decides what the model is told of it. `counters`: those of `SlotEngine`, and "input_gap_ticks",
+    "requests_unknown", "requests_stale", "ticks", "ticks_missed", "worker_faults", "sessions_too_long".
+    """
+
+    def __init__(
+        self,
+        model: SlotModel,
+        text: Callable[[], TextDecoder],
+        options: DuplexOptions | None = None,
+        *,
+        clock: Clock | None = None,
+        worker: bool = True,
+    ) -> None:
+        """`worker`: keep a thread that ticks; without it somebody calls `tick`."""
+        self._options = options or DuplexOptions()
+        self._clock = clock or MonotonicClock()
+        self._model = model
+        self._text = text
+        self._frame: Ticks = model.hop * ticks_per_sample(model.sample_rate)
+        self._period = model.hop / model.sample_rate
+        self._slots: SlotEngine[Fence] = SlotEngine(model, self._options.slots, now=self._clock.now)
+        self._lock = threading.Lock()
+        self._sessions: dict[str, _Session] = {}
+        self._fences: dict[str, Fence] = {}
+        self._counters: Counter[str] = Counter()
+        self._bound = None if self._options.longest is None else max(1, round(self._options.longest / self._period))
+        self._wake = threading.Event()
+        self._stopped = False
+        self._worker = threading.Thread(target=self._run, name="duplex-engine", daemon=True) if worker else None
+        if self._worker is not None:
+            self._worker.start()
+
+    # --- the port ----------------------------------------------------------------------------------------------------
+
+    @property
+    def capabilities(self) -> EngineCapabilities:
+        return EngineCapabilities(
+            turns="engine",
+            context="engine",
+            listens="audio",
+            output_rate=self._model.sample_rate,
+            interruption=self._options.slots.policy,
+            tools=False,
+            voices=self._options.voices,
+            bounded=None if self._bound is None else self._bound * self._frame,
+        )
+
+    @property
+    def counters(self) -> Mapping[str, int]:
+        with self._lock:
+            return {**self._slots.counters, **self._counters}
+
+    @property
+    def active(self) -> int:
+        """Slots that are let."""
+        return self._slots.taken
+
+    def open(self, fence: Fence, config: SessionConfig, emit: Emit) -> None:
+        with self._lock:
+            known = self._sessions.get(fence.session)
+            if known is None:
+                lease = self._slots.admit(fence, session_seed(self._options.seed, fence.session))
+                self._sessions[fence.session] = _Session(emit, lease, self._text())
+                self._fences[fence.session] = fence
+                self._wake.set()
+                return
+            known.emit = emit
+        self.advance(fence)
+
+    def append(self, session: str, start: Ticks, pcm: bytes, rate: int) -> None:
+        known = self._find(session)
+        if known is None:
+            return
+        with known.lock:
+            missing = self._take(known, start, to_samples(pcm), rate)
+            for frame in self._frames(known):
+                self._slots.feed(known.lease, frame)
+        if missing:
+            self._count("input_gap_ticks", missing)
+
+    def start(self, request: StartResponse) -> None:
+        known = self._find(request.fence.session)
+        if known is not None:
+            message = "this engine decides by itself when it speaks; send it audio instead of asking for a response"
+            known.emit(EngineFailed(request.fence, request.response, "engine_owns_turns", message))
+
+    def grant(self, request: GrantCredit) -> None:
+        """It speaks in real time and needs no credit."""
+
+    def cancel(self, fence: Fence, response: str) -> None:
+        """Its responses are stretches of one endless track: what ends one is the epoch, in `advance` or `rewind`."""
+
+    def advance(self, fence: Fence) -> None:
+        known = self._newer(fence)
+        if known is not None:
+            self._slots.restamp(known.lease, fence)
+
+    def rewind(self, fence: Fence, heard: Ticks) -> None:
+        """A new epoch holds, and of what the agent said, nothing from `heard` on its track on was heard."""
+        known = self._newer(fence)
+        if known is not None:
+            frames = 0 if known.base is None else max(0, heard - known.base) // self._frame
+            self._slots.cut(known.lease, fence, frames)
+
+    def close(self, session: str) -> None:
+        with self._lock:
+            gone = self._sessions.pop(session, None)
+            self._fences.pop(session, None)
+        if gone is not None:
+            self._slots.release(gone.lease)
+
+    def shutdown(self) -> None:
+        """Close every session and end the worker. Idempotent."""
+        with self._lock:
+            sessions = list(self._sessions)
+            self._stopped = True
+            self._wake.set()
+        for session in sessions:
+            self.close(session)
+        if self._worker is not None and self._worker is not threading.current_thread():
+            self._worker.join()
+
+    # --- the user's audio --------------------------------------------------------------------------------------------
+
+    def _take(self, known: _Session, start: Ticks, samples: NDArray[np.int16], rate: int) -> Ticks:
+        """Bring samples to the model's rate; returns the ticks that were missing before them, now silence."""
+        tick = ticks_per_sample(rate)
+        if known.base is None:
+            known.base = known.expected = start
+        if rate != known.rate:
+            if known.resampler is not None:
+                self._keep(known, known.resampler.flush())
+            known.rate, known.resampler = rate, Resampler(rate, self._model.sample_rate)
+        missing = max(0, start - known.expected)
+        late = max(0, known.expected - start) // tick
+        known.expected = max(known.expected, start + len(samples) * tick)
+        heard = np.concatenate([np.zeros(missing // tick, np.int16), samples[late:]])
+        if known.resampler is not None:
+            self._keep(known, known.resampler.process(heard))
+        return missing
+
+    @staticmethod
+    def _keep(known: _Session, samples: NDArray[np.int16]) -> None:
+        known.buffer.append(samples)
+        known.buffered += len(samples)
+
+    def _frames(self, known: _Session) -> list[NDArray[np.float32]]:
+        hop = self._model.hop
+        if known.buffered < hop:
+            return []
+        joined = np.concatenate(known.buffer)
+        whole = len(joined) // hop * hop
+        known.buffer, known.buffered = [joined[whole:]], len(joined) - whole
+        return list((joined[:whole].astype(np.float32) / 32768).reshape(-1, hop))
+
+    # --- ticks -------------------------------------------------------------------------------------------------------
+
+    def tick(self, until: float | None = None) -> None:
+        """One tick: step who has audio, and give out what they say. From one thread only.
+
+        `until`: on the engine's clock, when sessions that are behind are left so until the next tick.
+        """
+        self._count("ticks")
+        try:
+            outputs = self._slots.tick(until)
+        except Exception:
+            # What the batch holds now is not known: all its sessions end, and their slots are zeroed for others.
+            log.exception("the model failed; its sessions end")
+            self._count("worker_faults")
+            self._end_all("engine_failed", "the model failed in the middle of a step; open another session")
+            return
+        if outputs:
+            with self._lock:
+                names = {known.lease: (name, known) for name, known in self._sessions.items()}
+            for output in outputs:
+                if output.lease in names:
+                    self._give(*names[output.lease], output)
+
+    def _give(self, name: str, known: _Session, output: SlotOutput[Fence]) -> None:
+        if output.fault:
+            self._end(name, output.stamp, "not_finite", "the model's numbers left all bounds; open another session")
+            return
+        if self._bound is not None and self._too_long(name, known, output, self._bound):
+            return
+        base = known.base or 0
+        at = base + output.number * self._frame
+        word = "" if output.hushed else known.text.feed(output.text)
+        if output.hushed:
+            known.gate.close()
+        speaking = not output.hushed and output.said[0] >= 0 and known.gate.feed(output.pcm, bool(word))
+        pcm = np.clip(np.rint(output.pcm * 32767), -32768, 32767).astype("<i2").tobytes()
+        known.emit(DuplexFrame(output.stamp, at, at + self._frame, speaking, word if speaking else ""), pcm)
+
+    def _too_long(self, name: str, known: _Session, output: SlotOutput[Fence], bound: int) -> bool:
+        if output.number >= bound:
+            self._count("sessions_too_long")
+            seconds = bound * self._period
+            self._end(name, output.stamp, "session_too_long", f"this model holds {seconds:.0f} s; open another session")
+            return True
+        left = (bound - output.number) * self._period
+        if not known.warned and left <= self._options.warning:
+            known.warned = True
+            log.warning("session %s ends in %.0f s: the model holds no longer ones", name, left)
+        return False
+
+    def _end(self, name: str, fence: Fence, code: str, message: str) -> None:
+        with self._lock:
+            known = self._sessions.pop(name, None)
+            self._fences.pop(name, None)
+        if known is not None:
+            self._slots.release(known.lease)
+            known.emit(EngineFailed(fence, "", code, message))
+
+    def _end_all(self, code: str, message: str) -> None:
+        with self._lock:
+            fences = dict(self._fences)
+        for name, fence in fences.items():
+            self._end(name, fence, code, message)
+
+    def _run(self) -> None:
+        ticker = Ticker(self._clock.now(), self._period, catch_up=self._options.slots.catch_up)
+        while not self._stopped:
+            if not self._slots.taken:
+                self._idle()
+                ticker = Ticker(self._clock.now(), self._period, catch_up=self._options.slots.catch_up)
+                continue
+            now = self._clock.now()
+            missed = ticker.missed
+            if ticker.due(now):
+                self.tick(until=ticker.deadline)
+                if ticker.missed != missed:
+                    self._count("ticks_missed", ticker.missed - missed)
+                continue
+            self._wake.clear()
+            if not self._stopped:
+                self._clock.wait(ticker.deadline, self._wake)
+
+    def _idle(self) -> None:
+        """Nobody is there; wait for someone without ticking."""
+        self._wake.clear()
+        if not self._stopped and not self._slots.taken:
+            self._wake.wait()
+
+    # --- small things ------------------------------------------------------------------------------------------------
+
+    def _newer(self, fence: Fence) -> _Session | None:
+        known = self._find(fence.session)
+        if known is None:
+            return None
+        with self._lock:
+            held = self._fences.get(fence.session)
+            if held is not None and fence.order >= held.order:
+                self._fences[fence.session] = fence
+                return known
+            self._counters["requests_stale"] += 1
+        return None
+
+    def _find(self, session: str) -> _Session | None:
+        with self._lock:
+            known = self._sessions.get(session)
+            if known is None:
+                self._counters["requests_unknown"] += 1
+            return known
+
+    def _count(self, name: str, by: int = 1) -> None:
+        with self._lock:
+            self._counters[name] += by
+
+
+def session_seed(seed: int, session: str) -> int:
+    """What a session draws from, 0..2**31-1: the same for the same id, so that it can be played again."""
+    digest = hashlib.blake2b(f"{seed}:{session}".encode(), digest_size=4).digest()
+    return int.from_bytes(digest, "big") >> 1
+
+
+__all__ = ["Clock", "DuplexEngine", "DuplexOptions", "MonotonicClock", "TextDecoder", "session_seed"]
