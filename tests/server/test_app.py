@@ -84,8 +84,8 @@ async def test_what_is_not_there_is_told_in_the_shape_of_the_api() -> None:
 async def test_plain_http_at_the_socket_is_told_so() -> None:
     async with served() as place, place.http() as client:
         answer = await client.get("/v1/realtime")
-        assert answer.status_code == 404
-        assert answer.json()["error"]["code"] == "not_found"
+        assert answer.status_code == 405
+        assert answer.json()["error"]["code"] == "method_not_allowed"
 
 
 async def test_a_full_server_refuses_at_the_handshake() -> None:
