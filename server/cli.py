@@ -184,7 +184,9 @@ def _add_talk(talk: argparse.ArgumentParser) -> None:
     talk.add_argument("--instructions", default="", metavar="TEXT", help="instructions for the agent")
     talk.add_argument("--json", type=Path, metavar="FILE", help="also write the timeline and the figures as JSON")
     settings_module.add_options(
-        talk, "engine", "script", "llm_url", "llm_model", "llm_key", "record", "cache", "lead_ms", "frame_ms"
+        talk,
+        *("engine", "script", "checkpoint", "random_weights", "llm_url", "llm_model", "llm_key"),
+        *("record", "cache", "lead_ms", "frame_ms"),
     )
     talk.add_argument("--no-record", action="store_true", help=f"do not record (default: below {default_recordings()})")
 
@@ -242,6 +244,8 @@ DOCTOR_SETTINGS = (
     "port",
     "engine",
     "script",
+    "checkpoint",
+    "random_weights",
     "llm_url",
     "llm_model",
     "llm_key",

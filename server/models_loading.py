@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from sessions.ports import EnginePort, PerceptionPort
 
-from .settings import Settings
+from .settings import Settings, SettingsError
 
 if TYPE_CHECKING:
     from models.families.embedded.thinker import Thinker
@@ -35,7 +35,8 @@ class Models:
 def load(settings: Settings, progress: Progress) -> Models:
     """Prepare and load what `settings` ask for. Blocks.
 
-    Raises AssetError, ThinkerError, TalkerError or ScriptError, each with its remedy in the message.
+    Raises AssetError, ThinkerError, TalkerError, ScriptError, CheckpointError or SettingsError, each with its remedy in
+    the message.
     """
     # The imports are here because everything else of the server works without a model, and they take a second.
     from models.assets import ensure
@@ -61,10 +62,19 @@ def load(settings: Settings, progress: Progress) -> Models:
 def _speaking_assets(settings: Settings) -> list[str]:
     if settings.engine == "embedded" and settings.llm_url is None:
         return ["hibari", "smollm2"]
-    return ["hibari"]
+    return [] if settings.engine == "moshi" else ["hibari"]
 
 
 def _engine(settings: Settings, directories: Mapping[str, Path]) -> tuple[EnginePort, Callable[[], None]]:
+    if settings.engine == "moshi":
+        try:
+            from models.families.moshi.engine import SLOTS, moshi_engine
+        except ModuleNotFoundError as error:
+            raise SettingsError(
+                f"--engine moshi needs the package {error.name}: pip install 'talkover[native]'"
+            ) from error
+        duplex = moshi_engine(settings.checkpoint, slots=settings.max_sessions or SLOTS)
+        return duplex, duplex.shutdown
     from models.families.embedded.talker_hibari import HibariTalker
 
     talker = HibariTalker(directories["hibari"])

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from . import keys
 
-ENGINES = ("embedded", "scripted", "duplex-script")
+ENGINES = ("embedded", "scripted", "duplex-script", "moshi")
+SCRIPTED = ("scripted", "duplex-script")
 
 GROUPS: Mapping[str, str] = {
     "server": "where it listens and how much it takes",
@@ -70,6 +71,15 @@ class Settings:
     log_level: str = _setting("info", "how much to log", "server", choices=("debug", "info", "warning", "error"))
     engine: str = _setting("embedded", "what answers", "models", choices=ENGINES)
     script: Path | None = _setting(None, "script of the scripted engines (TOML)", "models", metavar="FILE")
+    checkpoint: Path | None = _setting(
+        None, "folder of a model's published checkpoint, for an engine that runs one", "models", metavar="DIR"
+    )
+    random_weights: str | None = _setting(
+        None,
+        "in place of a checkpoint: the true architecture with random weights, which says noise",
+        "models",
+        choices=("tiny",),
+    )
     llm_url: str | None = _setting(
         None, "OpenAI-compatible endpoint that thinks instead of the embedded model", "models", metavar="URL"
     )
@@ -143,8 +153,9 @@ class Settings:
             raise SettingsError(f"port {self.port} does not exist; choose one from 1 to 65535, or 0 for any free one")
         if self.engine not in ENGINES:
             raise SettingsError(f"there is no engine {self.engine!r}; choose one of {', '.join(ENGINES)}")
-        if self.engine != "embedded" and self.script is None:
+        if self.engine in SCRIPTED and self.script is None:
             raise SettingsError(f"--engine {self.engine} needs --script FILE.toml with its replies")
+        self._check_checkpoint()
         if self.script is not None and not self.script.is_file():
             raise SettingsError(f"--script {self.script}: there is no such file")
         if (self.llm_url is None) != (self.llm_model is None):
@@ -163,6 +174,17 @@ class Settings:
         self._check_access()
         self._check_webrtc()
         return self
+
+    def _check_checkpoint(self) -> None:
+        given = (self.checkpoint is not None) + (self.random_weights is not None)
+        if self.engine == "moshi" and given != 1:
+            raise SettingsError("--engine moshi needs --checkpoint DIR or --random-weights tiny, one of both")
+        if self.engine != "moshi" and given:
+            raise SettingsError("--checkpoint and --random-weights are for --engine moshi; drop them or choose it")
+        if self.random_weights not in (None, "tiny"):
+            raise SettingsError(f"--random-weights {self.random_weights}: there is only tiny")
+        if self.checkpoint is not None and not self.checkpoint.is_dir():
+            raise SettingsError(f"--checkpoint {self.checkpoint}: there is no such folder")
 
     def _check_access(self) -> None:
         try:
