@@ -78,7 +78,7 @@ class Table:
         if value is None:
             return None
         if not isinstance(value, dict):
-            raise CheckpointError(self.where(path), f"must be an object, not {value!r}")
+            raise CheckpointError(self.where(path), f"must be an object, not {short(value)}")
         return Table(self.file, value, f"{self._prefix}{path}.")
 
     def integer(self, path: str, *, least: int = 1) -> int | None:
@@ -87,7 +87,7 @@ class Table:
         if value is None:
             return None
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            raise CheckpointError(self.where(path), f"must be a whole number from {least} on, not {value!r}")
+            raise CheckpointError(self.where(path), f"must be a whole number from {least} on, not {short(value)}")
         return value
 
     def integers(self, path: str, *, least: int = 0) -> tuple[int, ...] | None:
@@ -97,27 +97,35 @@ class Table:
             return None
         numbers = value if isinstance(value, list) else [None]
         if not all(isinstance(number, int) and not isinstance(number, bool) and number >= least for number in numbers):
-            raise CheckpointError(self.where(path), f"must be a list of whole numbers from {least} on, not {value!r}")
+            raise CheckpointError(
+                self.where(path), f"must be a list of whole numbers from {least} on, not {short(value)}"
+            )
         return tuple(number for number in numbers if isinstance(number, int))
 
     def truth(self, path: str) -> bool | None:
         """True or false at `path`. Raises CheckpointError where it is something else."""
         value = self.at(path)
         if value is not None and not isinstance(value, bool):
-            raise CheckpointError(self.where(path), f"must be true or false, not {value!r}")
+            raise CheckpointError(self.where(path), f"must be true or false, not {short(value)}")
         return value
 
     def text(self, path: str) -> str | None:
         """The text at `path`; an empty one is none. Raises CheckpointError where it is something else."""
         value = self.at(path)
         if value is not None and not isinstance(value, str):
-            raise CheckpointError(self.where(path), f"must be a string, not {value!r}")
+            raise CheckpointError(self.where(path), f"must be a string, not {short(value)}")
         return value or None
 
     def digest(self) -> str:
         """Eight hexadecimal digits that change with any field."""
         canonical = json.dumps(self._fields, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()[:8]
+
+
+def short(value: Json) -> str:
+    """`value` for a message: escaped, and not longer than a line."""
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:79]}…"
 
 
 class Checkpoint:

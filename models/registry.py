@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from .checkpoint import Checkpoint, CheckpointError
+from .checkpoint import Checkpoint, CheckpointError, short
 from .descriptor import CapabilityDescriptor, check_weights, require_voice
 from .families.catalog import (
     anygpt,
@@ -94,9 +94,8 @@ def load(folder: Path) -> Model:
     table = checkpoint.table()
     if table is None:
         raise CheckpointError("config.json", f"is not in {folder}; give the folder that holds it")
-    kind = table.at("model_type")
     raise UnknownModel(
-        f"{folder}: no family recognises this checkpoint (its config.json has model_type {kind!r}); known are "
+        f"{folder}: no family recognises this checkpoint (its config.json has model_type {short(table.at('model_type'))}); known are "
         f"{', '.join(family.name for family in FAMILIES)}"
     )
 

@@ -92,22 +92,26 @@ def _list(options: Mapping[str, object]) -> int:
 
     found = list(known().values())
     if options["json"]:
-        print(json.dumps([{**_row(model), "about": model.family.about} for model in found], indent=2))
+        print(json.dumps([{**row(model), "about": model.family.about} for model in found], indent=2))
         return 0
-    rows = [{name: str(value) for name, value in _row(model).items()} for model in found]
-    widths = {name: max(len(name), *(len(row[name]) for row in rows)) for name in rows[0]}
-    for row in ({name: name.upper() for name in widths}, *rows):
-        print("  ".join(f"{row[name]:<{width}}" for name, width in widths.items()).rstrip())
+    rows = [row(model) for model in found]
+    widths = {name: max(len(name), *(len(line[name]) for line in rows)) for name in rows[0]}
+    for line in ({name: name.upper() for name in widths}, *rows):
+        print("  ".join(f"{line[name]:<{width}}" for name, width in widths.items()).rstrip())
     print("\nserved: this server has an engine for it. `talkover models show NAME` tells who states what.")
     return 0
 
 
-def _row(model: Model) -> dict[str, str]:
-    descriptor = model.descriptor
+def row(model: Model) -> dict[str, str]:
+    """One line of the list."""
+    from models.graph.parts import Medium
+
+    descriptor, graph = model.descriptor, model.graph
+    takes = [Medium.TEXT, *descriptor.hears] if graph.takes_text else descriptor.hears
     return {
         "name": model.name,
-        "takes": " ".join(["text", *(medium.value for medium in descriptor.hears)]),
-        "gives": " ".join(dict.fromkeys(delivery.medium.value for delivery in model.graph.deliveries)),
+        "takes": " ".join(medium.value for medium in takes),
+        "gives": " ".join(dict.fromkeys(delivery.medium.value for delivery in graph.deliveries)),
         "speaks": "yes" if descriptor.speaks else "no",
         "interruptible": _short(descriptor.interruptible),
         "served": "yes" if model.family.served else "no",

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from .checks import check
-from .parts import Batching, Delivery, Edge, GraphError, Medium, Node, Port
+from .parts import Batching, Delivery, Edge, GraphError, Medium, Node, NodeKind, Port
 from .shapes import Shape
 from .states import RULES, Placement, StateKind, StateRule
 
@@ -80,6 +80,12 @@ class ModelGraph:
     def shape(self, edge: Edge) -> Shape:
         """With what the checkpoint states put in."""
         return self.source_port(edge).shape.given(self.known)
+
+    @property
+    def takes_text(self) -> bool:
+        """Whether text may enter it."""
+        ports = [port for node in self.nodes if node.kind is NodeKind.SOURCE for port in node.outputs.values()]
+        return any(port.state is StateKind.TOKEN for port in ports)
 
     # --- the four questions --------------------------------------------------------------------------------------
 

@@ -33,7 +33,8 @@ def test_the_list_as_json_says_the_same(capsys: pytest.CaptureFixture[str]) -> N
     _, out, _ = run(capsys, "list", "--json")
     rows = {row["name"]: row for row in json.loads(out)}
     assert rows["qwen3-omni-thinking"]["speaks"] == "no"
-    assert rows["moshi"]["takes"] == "text audio"
+    assert rows["moshi"]["takes"] == "audio"
+    assert rows["embedded"]["takes"] == "text audio"
     assert rows["qwen3-omni-instruct"]["interruptible"] == "undetermined"
 
 

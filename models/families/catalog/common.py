@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from codec.identity import CodecIdentity, CodecIdentityError
+
 from ...checkpoint import Checkpoint, CheckpointError, Table
 from ...descriptor import UNDETERMINED, Fact, Stated, stated
 
@@ -32,6 +34,23 @@ def told(table: Table | None, **texts: str) -> str | None:
 def part(config: Table, path: str, **texts: str) -> Fact[str]:
     """`told` of the table at `path`, with its place as the source. Raises CheckpointError."""
     return stated(told(config.table(path) if path else config, **texts), config.where(path))
+
+
+def codec_identity(
+    where: str,
+    name: str,
+    version: str,
+    sample_rate: int,
+    hop: int,
+    codebooks: int,
+    entries: int,
+    delays: tuple[int, ...],
+) -> CodecIdentity:
+    """The identity that the configuration at `where` describes. Raises CheckpointError for one that cannot be."""
+    try:
+        return CodecIdentity(name, version, sample_rate, hop, codebooks, entries, delays)
+    except CodecIdentityError as error:
+        raise CheckpointError(where, f"describes no codec that can be: {error}") from None
 
 
 def transformer(config: Table, path: str) -> Fact[str]:

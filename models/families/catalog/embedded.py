@@ -77,7 +77,7 @@ def graph(descriptor: CapabilityDescriptor) -> ModelGraph:
     return ModelGraph(
         "embedded",
         (
-            Node("input", NodeKind.SOURCE, outputs={"pcm": live}),
+            Node("input", NodeKind.SOURCE, outputs={"pcm": live, "text": text}),
             Node("speech_detector", NodeKind.ENCODER, {"pcm": live}, {"speech": decision}, (Batching.CHUNK_DEADLINE,)),
             Node("turn_detector", NodeKind.ENCODER, {"pcm": live}, {"turn_end": decision}, (Batching.ONE_BY_ONE,)),
             Node("whisper_encoder", NodeKind.ENCODER, {"pcm": live}, {"features": mel}, (Batching.ONE_BY_ONE,)),
@@ -87,7 +87,7 @@ def graph(descriptor: CapabilityDescriptor) -> ModelGraph:
             Node(
                 "session",
                 NodeKind.CONTROL,
-                {"speech": decision, "turn_end": decision, "words": text},
+                {"speech": decision, "turn_end": decision, "words": text, "written": text},
                 {"context": text},
             ),
             Node(
@@ -107,6 +107,7 @@ def graph(descriptor: CapabilityDescriptor) -> ModelGraph:
             Edge("speech_detector.speech", "session.speech", Placement.SAME_DEVICE, LOSE),
             Edge("turn_detector.turn_end", "session.turn_end", Placement.SAME_DEVICE, LOSE),
             Edge("whisper_decoder.text", "session.words", Placement.SAME_DEVICE, recompute("input")),
+            Edge("input.text", "session.written", Placement.SAME_DEVICE, REPLAY),
             Edge("session.context", "thinker.context", Placement.SAME_DEVICE, REPLAY),
             Edge("thinker.kv", "thinker.past", Placement.SAME_DEVICE, recompute("session"), loop=True),
             Edge("thinker.text", "talker.clauses", Placement.SAME_DEVICE, recompute("session")),

@@ -21,7 +21,7 @@ from ...graph.graph import ModelGraph
 from ...graph.parts import LOSE, REPLAY, Batching, Delivery, Edge, Medium, Node, NodeKind, Readiness, port, recompute
 from ...graph.shapes import Shape
 from ...graph.states import Placement, StateKind
-from .common import model_type_of, told
+from .common import codec_identity, model_type_of, told
 
 PAPER = "Moshi paper"
 PERSONAPLEX = "PersonaPlex repository"
@@ -195,7 +195,7 @@ def _codec(
         return UNDETERMINED
     own = delays[1 : 1 + codebooks] if delays else ()
     version = re.sub(r"[^a-z0-9._-]+", "-", name.lower().removesuffix(".safetensors"))[:64].lstrip("._-") or "unnamed"
-    identity = CodecIdentity("mimi", version, SAMPLE_RATE, HOP, codebooks, entries, own)
+    identity = codec_identity(source, "mimi", version, SAMPLE_RATE, HOP, codebooks, entries, own)
     return Stated(identity, f"{source}; rate and hop: {PAPER}")
 
 

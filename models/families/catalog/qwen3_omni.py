@@ -21,7 +21,7 @@ from ...graph.graph import ModelGraph
 from ...graph.parts import REPLAY, Batching, Delivery, Edge, Medium, Node, NodeKind, Readiness, port, recompute
 from ...graph.shapes import Shape
 from ...graph.states import Placement, StateKind
-from .common import config_of, context, experts, model_type_of, part, transformer
+from .common import codec_identity, config_of, context, experts, model_type_of, part, transformer
 
 REPORT = "Qwen3-Omni technical report"
 CARD = "Qwen3-Omni model card"
@@ -107,10 +107,10 @@ def _codec(decoder: Table) -> Fact[CodecIdentity]:
     if rates is None or ratios is None or codebooks is None or entries is None:
         return UNDETERMINED
     # The configuration has no version, so that of the codec is what its configuration says.
-    identity = CodecIdentity(
-        "code2wav", decoder.digest(), OUTPUT_RATE, math.prod(rates) * math.prod(ratios), codebooks, entries
-    )
-    return Stated(identity, f"{decoder.where('').rstrip('.')}; rate: {CARD}")
+    place = decoder.where("").rstrip(".")
+    hop = math.prod(rates) * math.prod(ratios)
+    identity = codec_identity(place, "code2wav", decoder.digest(), OUTPUT_RATE, hop, codebooks, entries, ())
+    return Stated(identity, f"{place}; rate: {CARD}")
 
 
 def tensors(checkpoint: Checkpoint, descriptor: CapabilityDescriptor) -> Mapping[str, Shape]:

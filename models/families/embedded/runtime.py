@@ -16,6 +16,7 @@ import ctranslate2
 
 from ...caches import CacheMetrics, StateCache, prefix_key
 from ...graph.states import StateKind
+from ...memory import return_freed_memory
 from ...priority import load_lowered
 from .stop import Stop
 
@@ -201,3 +202,4 @@ def _unload(runtime: Runtime) -> None:
     # Left to the interpreter's exit, the native threads may abort the process.
     runtime.generator.unload_model()
     del runtime.generator
+    return_freed_memory()

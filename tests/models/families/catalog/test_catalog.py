@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from models.descriptor import UNDETERMINED, Absent, Stated
+from models.checkpoint import CheckpointError
+from models.descriptor import UNDETERMINED, Absent, DescriptorError, Stated
 from models.graph.parts import Medium
 from models.graph.states import Placement, StateKind
-from models.registry import FAMILIES, load, models
+from models.registry import FAMILIES, UnknownModel, load, models
+from server.models_command import described
 
 from ... import checkpoints as samples
 from ...checkpoints import Config, changed, write
@@ -122,6 +125,33 @@ def test_what_a_checkpoint_does_not_say_is_undetermined_and_no_default(name: str
     assert not isinstance(model.descriptor.codec, Stated)
     assert not model.descriptor.symbols.keys() & {"d", "V"}
     assert model.graph
+
+
+WRONG_VALUES = [None, 0, -1, 1, 2**70, "", "x" * 5000, "\x1b[2J", [], [2**40], {}, True, 1.5, [None], {"a": 1}]
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_a_field_of_any_value_is_read_or_refused_by_type(name: str, tmp_path: Path) -> None:
+    def paths(config: Config, before: str = "") -> list[str]:
+        found = []
+        for key, value in config.items():
+            found += [before + key, *(paths(value, f"{before}{key}.") if isinstance(value, dict) else [])]
+        return found
+
+    config = FOLDERS[name]["config.json"]
+    chosen = random.Random(name)
+    for number in range(60):
+        path, value = chosen.choice(paths(config)), chosen.choice(WRONG_VALUES)
+        folder = write(tmp_path / str(number), {**FOLDERS[name], "config.json": changed(config, path, value)})
+        told = ""
+        try:
+            model = load(folder)
+        except (CheckpointError, DescriptorError, UnknownModel) as refused:
+            told = str(refused)
+        else:
+            assert model.graph
+            assert described(model)
+        assert len(told) < 600
 
 
 @pytest.mark.parametrize("name", models())
