@@ -94,9 +94,9 @@ def load(folder: Path) -> Model:
     table = checkpoint.table()
     if table is None:
         raise CheckpointError("config.json", f"is not in {folder}; give the folder that holds it")
+    kind, known = short(table.at("model_type")), ", ".join(family.name for family in FAMILIES)
     raise UnknownModel(
-        f"{folder}: no family recognises this checkpoint (its config.json has model_type {short(table.at('model_type'))}); known are "
-        f"{', '.join(family.name for family in FAMILIES)}"
+        f"{folder}: no family recognises this checkpoint (its config.json has model_type {kind}); known are {known}"
     )
 
 
