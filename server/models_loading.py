@@ -35,8 +35,8 @@ class Models:
 def load(settings: Settings, progress: Progress) -> Models:
     """Prepare and load what `settings` ask for. Blocks.
 
-    Raises AssetError, ThinkerError, TalkerError, ScriptError, CheckpointError or SettingsError, each with its remedy in
-    the message.
+    Raises AssetError, ThinkerError, TalkerError, ScriptError, CheckpointError, DescriptorError, UnknownModel or
+    SettingsError, each with its remedy in the message.
     """
     # The imports are here because everything else of the server works without a model, and they take a second.
     from models.assets import ensure
@@ -73,6 +73,8 @@ def _engine(settings: Settings, directories: Mapping[str, Path]) -> tuple[Engine
             raise SettingsError(
                 f"--engine moshi needs the package {error.name}: pip install 'talkover[native]'"
             ) from error
+        if settings.checkpoint is not None:
+            _require(settings.checkpoint, "moshi")
         duplex = moshi_engine(settings.checkpoint, slots=settings.max_sessions or SLOTS)
         return duplex, duplex.shutdown
     from models.families.embedded.talker_hibari import HibariTalker
@@ -94,6 +96,21 @@ def _engine(settings: Settings, directories: Mapping[str, Path]) -> tuple[Engine
     scripted: ScriptedEngine | ScriptedDuplexEngine
     scripted = ScriptedEngine(replies) if settings.engine == "scripted" else ScriptedDuplexEngine(replies)
     return scripted, scripted.shutdown
+
+
+def _require(checkpoint: Path, family: str) -> None:
+    """Refuses a checkpoint that cannot hold a voice session with the engine of `family`, before its weights are read.
+
+    Raises CannotSpeak naming the missing part, DescriptorMismatch, CheckpointError, UnknownModel or SettingsError.
+    """
+    from models.registry import load_for_voice
+
+    found = load_for_voice(checkpoint).family.name
+    if found != family:
+        raise SettingsError(
+            f"--checkpoint {checkpoint}: by its own files this is {found}, which --engine {family} cannot run; see "
+            f"`talkover models show {checkpoint}`"
+        )
 
 
 def _thinker(settings: Settings, directories: Mapping[str, Path]) -> Thinker:

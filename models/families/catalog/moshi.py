@@ -7,9 +7,11 @@ Three layouts are read: Kyutai's own config.json ("dim", "n_q", "dep_q"), that o
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 from codec.identity import CodecIdentity
 
@@ -66,15 +68,15 @@ def _native(checkpoint: Checkpoint, config: Table, *, personaplex: bool) -> Capa
     streams, own = config.integer("n_q"), config.integer("dep_q", least=0)
     if streams is not None and own is not None and own > streams:
         raise CheckpointError(config.where("dep_q"), f"{own} codebooks are spoken of {streams} that there are")
-    if personaplex and own is not None and streams is not None and own == streams:
-        # Its depth transformer also predicts the user's codebooks; half of them are the agent's.
-        own = streams // 2
     delays = config.integers("delays")
     if delays is not None and streams is not None and len(delays) != streams + 1:
         raise CheckpointError(
             config.where("delays"),
             f"must hold {streams + 1} delays, for text and {streams} codebooks, not {len(delays)}",
         )
+    if own and streams == own and (personaplex or (delays and _both_alike(delays))):
+        # Its depth transformer also predicts the user's codebooks; half of them are the agent's.
+        own = streams // 2
     card = config.integer("card")
     return _described(
         checkpoint,
@@ -86,7 +88,14 @@ def _native(checkpoint: Checkpoint, config: Table, *, personaplex: bool) -> Capa
             told(config, depformer_num_layers="{} layers", depformer_dim="width {}"), config.where("depformer_dim")
         ),
         tokenizer=stated(config.text("tokenizer_name"), config.where("tokenizer_name")),
-        codec=_codec(config.text("mimi_name"), own, card, delays, "config.json"),
+        codec=_codec(
+            config.text("mimi_name") or _named(checkpoint, "tokenizer-*.safetensors"),
+            own,
+            card,
+            delays,
+            "config.json",
+            _timing(checkpoint, config),
+        ),
         spoken=own,
         context=stated(config.integer("context"), config.where("context")),
         symbols=symbols_of(
@@ -98,6 +107,12 @@ def _native(checkpoint: Checkpoint, config: Table, *, personaplex: bool) -> Capa
             d_d=config.integer("depformer_dim"),
         ),
     )
+
+
+def _both_alike(delays: tuple[int, ...]) -> bool:
+    """Whether the streams after the text are twice the same pattern: an agent's and a user's."""
+    half = len(delays) // 2
+    return len(delays) % 2 == 1 and delays[1 : 1 + half] == delays[1 + half :]
 
 
 def _transformers(checkpoint: Checkpoint, config: Table) -> CapabilityDescriptor:
@@ -189,14 +204,34 @@ def _described(
 
 
 def _codec(
-    name: str | None, codebooks: int | None, entries: int | None, delays: tuple[int, ...] | None, source: str
+    name: str | None,
+    codebooks: int | None,
+    entries: int | None,
+    delays: tuple[int, ...] | None,
+    source: str,
+    timing: tuple[int, int, str] = (SAMPLE_RATE, HOP, PAPER),
 ) -> Fact[CodecIdentity]:
     if not (name and codebooks and entries):
         return UNDETERMINED
     own = delays[1 : 1 + codebooks] if delays else ()
     version = re.sub(r"[^a-z0-9._-]+", "-", name.lower().removesuffix(".safetensors"))[:64].lstrip("._-") or "unnamed"
-    identity = codec_identity(source, "mimi", version, SAMPLE_RATE, HOP, codebooks, entries, own)
-    return Stated(identity, f"{source}; rate and hop: {PAPER}")
+    rate, hop, who = timing
+    identity = codec_identity(source, "mimi", version, rate, hop, codebooks, entries, own)
+    return Stated(identity, f"{source}; rate and hop: {who}")
+
+
+def _timing(checkpoint: Checkpoint, config: Table) -> tuple[int, int, str]:
+    """Rate, hop, and who states them: the codec's own configuration where the checkpoint brings one."""
+    name = config.text("mimi_config_name")
+    table = checkpoint.table(name) if name and Path(name).name == name else None
+    rate = table.integer("sample_rate") if table else None
+    frames = table.at("frame_rate") if table else None
+    if table is None or rate is None or not isinstance(frames, int | float) or not 0 < frames < math.inf:
+        return SAMPLE_RATE, HOP, PAPER
+    hop = round(rate / frames)
+    if abs(hop * frames - rate) > 1e-6 * rate:
+        raise CheckpointError(table.where("frame_rate"), f"{frames} frames a second do not divide {rate} Hz")
+    return rate, hop, f"{name}: frame_rate"
 
 
 def _count(tensors: Mapping[str, object], pattern: str) -> int:

@@ -33,6 +33,17 @@ def test_the_codec_is_bound_with_its_delays(tmp_path: Path) -> None:
     assert codec.delays == (0, 1, 1, 1, 1, 1, 1, 1)
 
 
+def test_a_codec_that_brings_its_own_configuration_is_timed_by_it(tmp_path: Path) -> None:
+    config = {**MOSHI, "mimi_config_name": "mimi.json"}
+    files = {"config.json": config, "mimi.json": {"sample_rate": 16_000, "frame_rate": 25}}
+    codec = load(write(tmp_path / "a", files)).descriptor.codec
+    assert isinstance(codec, Stated)
+    assert (codec.value.sample_rate, codec.value.hop) == (16_000, 640)
+    assert codec.source.endswith("mimi.json: frame_rate")
+    with pytest.raises(CheckpointError, match="do not divide"):
+        load(write(tmp_path / "b", {**files, "mimi.json": {"sample_rate": 16_000, "frame_rate": 7}}))
+
+
 def test_a_frame_may_leave_once_its_slowest_codebook_is_there(tmp_path: Path) -> None:
     late = load(write(tmp_path / "a", {"config.json": MOSHI})).graph.delivery(Medium.AUDIO)
     at_once = load(write(tmp_path / "b", {"config.json": changed(MOSHI, "delays", [0] * 17)})).graph
@@ -108,11 +119,29 @@ def test_personaplex_says_nothing_so_its_weights_do(tmp_path: Path) -> None:
     assert (descriptor.codec.value.codebooks, descriptor.codec.value.codebook_size) == (2, 8)
 
 
-def test_half_of_what_personaplex_predicts_are_the_users_codebooks(tmp_path: Path) -> None:
-    config = {**SMALL, "model_type": "personaplex", "dep_q": 4}
+@pytest.mark.parametrize("kind", ["personaplex", "moshi"])
+def test_half_of_what_is_predicted_are_the_users_codebooks_where_all_are(kind: str, tmp_path: Path) -> None:
+    config = {**SMALL, "model_type": kind, "dep_q": 4}
     descriptor = load(write(tmp_path, {"config.json": config})).descriptor
     assert isinstance(descriptor.codec, Stated)
     assert descriptor.codec.value.codebooks == 2
+
+
+def test_a_checkpoint_that_the_engine_loads_is_described_and_compared(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    from codec.mimi.config import MimiConfig
+    from models.families.moshi.config import TINY
+    from tests.models.families.moshi import published
+    from tests.models.families.moshi.building import weights as tiny
+
+    model = load_for_voice(published.write(tmp_path / "any name", *tiny(), TINY))
+    assert model.family.name == "moshi"
+    assert model.compared > 10
+    assert isinstance(model.descriptor.codec, Stated)
+    codec = model.descriptor.codec.value
+    assert codec.codebook_size == MimiConfig.tiny().codebook_size
+    assert (codec.sample_rate, codec.hop) == (MimiConfig.tiny().sample_rate, MimiConfig.tiny().hop)
+    assert len(codec.delays) == TINY["dep_q"]
 
 
 def test_a_first_checkpoint_without_any_configuration_is_known_by_its_weights(tmp_path: Path) -> None:
