@@ -161,10 +161,10 @@ class Encoder(nn.Module):
             samples = torch.cat((state.read(self, samples[:, None], before)[:, 0], samples), 1)
             state.write(self, samples[:, None, -before:])
         magnitude = torch.fft.rfft(samples.unfold(1, _ANALYSIS, HOP) * self.window).abs()
-        floored = magnitude.clamp_min(1e-3)
-        cepstrum = torch.fft.irfft(floored.log())[..., _QUEFRENCY]
-        # Compressed spectra make a sharper autocorrelation (Tolonen and Karjalainen, 2000).
-        correlation = torch.fft.irfft(floored**0.8)
+        level = magnitude.clamp_min(1e-3).log()
+        cepstrum = torch.fft.irfft(level)[..., _QUEFRENCY]
+        # A spectrum to the power of 0.8 has a sharper autocorrelation (Tolonen and Karjalainen, 2000).
+        correlation = torch.fft.irfft((0.8 * level).exp())
         correlation = correlation[..., _QUEFRENCY] / correlation[..., :1]
         loudness = ((magnitude @ self.bands).clamp_min(1e-4).log() + 3.0) / 3.0
         candidates = (*_highest_peak(cepstrum, 4.0), *_highest_peak(correlation, 2.0))

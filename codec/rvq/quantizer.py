@@ -36,13 +36,22 @@ class ResidualQuantizer(nn.Module):
         self.register_buffer("sums", torch.zeros(levels, size, width), persistent=False)
 
     @torch.no_grad()
-    def encode(self, latent: Tensor, levels: int | None = None) -> Tensor:
-        """Latent [batch, width, steps] to codes, int64 [batch, levels, steps], by the first `levels` codebooks."""
+    def norms(self) -> Tensor:
+        """Squared length of every entry, [levels, size]."""
+        return (self.entries**2).sum(2)
+
+    @torch.no_grad()
+    def encode(self, latent: Tensor, levels: int | None = None, norms: Tensor | None = None) -> Tensor:
+        """Latent [batch, width, steps] to codes, int64 [batch, levels, steps], by the first `levels` codebooks.
+
+        Who encodes often gives `norms()`, which take longer than the rest of it for a single vector.
+        """
         batch, _, steps = latent.shape
+        norms = self.norms() if norms is None else norms
         rest = latent.transpose(1, 2).reshape(-1, self.width)
         codes = []
         for level in range(levels or self.levels):
-            nearest = self._nearest(rest, level)
+            nearest = self._nearest(rest, level, norms[level])
             rest = rest - self.entries[level][nearest]
             codes.append(nearest.view(batch, steps))
         return torch.stack(codes, 1)
@@ -99,9 +108,10 @@ class ResidualQuantizer(nn.Module):
         self.sums.copy_(self.entries * share)
 
     @torch.no_grad()
-    def _nearest(self, rest: Tensor, level: int) -> Tensor:
+    def _nearest(self, rest: Tensor, level: int, norms: Tensor | None = None) -> Tensor:
         entries = self.entries[level]
-        return ((entries**2).sum(1) - 2.0 * rest @ entries.T).argmin(1)
+        norms = (entries**2).sum(1) if norms is None else norms
+        return torch.addmm(norms, rest, entries.T, alpha=-2.0).argmin(1)
 
     @torch.no_grad()
     def _follow(self, level: int, rest: Tensor, nearest: Tensor) -> None:

@@ -58,6 +58,7 @@ class StreamingRvqEncoder:
         )
         self.slots = _positive(slots)
         self._codec = checkpoint.codec
+        self._norms = checkpoint.codec.quantizer.norms()
         self._state = SlotState(slots)
 
     def encode(self, pcm: Pcm, run: Mask, reset: Mask) -> Codes:
@@ -73,7 +74,7 @@ class StreamingRvqEncoder:
         with torch.inference_mode():
             self._state.begin(anew)
             latent = self._codec.encoder(torch.from_numpy(np.where(run[:, None], samples, np.float32(0))), self._state)
-            codes = self._codec.quantizer.encode(latent, self.identity.codebooks)[:, :, 0]
+            codes = self._codec.quantizer.encode(latent, self.identity.codebooks, self._norms)[:, :, 0]
             self._state.commit(moving)
             out: Codes = torch.where(moving[:, None], codes, 0).numpy()
         return out
