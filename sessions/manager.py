@@ -66,6 +66,8 @@ MAIL_WAITING = 2_000
 """Mails from which a reader is asked to wait."""
 SENT_KEPT = TICK_RATE
 """How long what was sent is remembered, in case a hold moves it: longer than any lead."""
+SLOWER = 500
+"""By one part in so many the input's clock may run behind the session's."""
 CLOCKS_APART = TICK_RATE // 5
 """How far the clocks of input and session may drift apart within one stretch of speech before they are set anew."""
 BATCH = 64
@@ -286,6 +288,8 @@ class _Runner:
         self._partings: deque[asyncio.Event] = deque()
         self._sent: deque[tuple[Ticks, bytes]] = deque()
         self._told_until: tuple[Ticks, Ticks] = (0, 0)
+        self._input_ahead: Ticks = 0
+        """Position of the input less session time, as packets that were not late have it."""
         self._held_at: Ticks | None = None
         self.done = asyncio.Event()
         self._tracks: dict[str, OutputTrack] = {}
@@ -428,6 +432,10 @@ class _Runner:
             self._pcm = mail.pcm if mail.pcm is not None else silence(event.end - event.start, 24_000)
             self._pcm_rate = mail.rate if mail.pcm is not None else 24_000
             self._perception.feed(self.session, event.start, self._pcm, self._pcm_rate)
+            # Packets come late and never early, so the earliest sets the clock; one that runs slow is followed.
+            ahead = event.end - now
+            slower = self._input_ahead - (event.end - event.start) // SLOWER
+            self._input_ahead = ahead if ahead > slower or event.start == 0 else slower
         effects = self._core.handle(event, now)
         if mail.carrier is not None:
             self._replace(mail.carrier)
@@ -507,7 +515,7 @@ class _Runner:
     def _play(self, placed_at: Ticks, pcm: bytes) -> None:
         """Tell perception what will be heard, on the clock of the input: it may come back through the microphone."""
         now = self._core.state.now
-        at = max(0, self.input_end + placed_at - now)
+        at = max(0, placed_at + self._input_ahead)
         # Input comes in packets, so the two clocks seem to jump against each other; one stretch of speech must not.
         ends, heard_until = self._told_until
         if placed_at == ends and abs(at - heard_until) < CLOCKS_APART:
@@ -522,7 +530,7 @@ class _Runner:
         self._carrier.hold()
         if self._carrier.capabilities.paced:
             self._held_at = self._core.state.now
-            self._perception.hush(self.session, self.input_end)
+            self._perception.hush(self.session, self._core.state.now + self._input_ahead)
 
     def _resume(self, effect: ResumeCarrier) -> None:
         self._carrier.resume()
@@ -540,7 +548,7 @@ class _Runner:
         self._carrier.flush(effect.fence)
         self._held_at = None
         self._sent.clear()
-        self._perception.hush(self.session, self.input_end)
+        self._perception.hush(self.session, self._core.state.now + self._input_ahead)
 
     def _drop(self, effect: DropAudio) -> None:
         self.counters.add(f"dropped_ticks_{effect.why}", effect.end - effect.start)

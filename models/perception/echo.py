@@ -34,12 +34,21 @@ LATEST: int = SAMPLE_RATE * 800 // 1000
 """Lags of the input behind the reference, in samples. Where both lie is known to some 20 ms, so it may seem early."""
 NEAR: int = SAMPLE_RATE * 3 // 2000
 """Samples by which the lag of one echo may move from window to window."""
-ALIKE = 0.12
+CLOSE: int = SAMPLE_RATE * 30 // 1000
+"""Samples by which it may seem to move at once: after a pause the two clocks are matched anew."""
+ALIKE = 0.25
 """Correlation from which a lag may be that of an echo: what counts is that it comes again."""
+STILL = 0.25
+"""Correlation at the known lag from which no other is looked for."""
+MOVED = 0.4
+"""Correlation from which the known lag has moved. Of windows of another voice one in a hundred reaches it by chance."""
+RISE = 0.2
+FALL = 0.01
+"""Parts of the way by which the usual correlation of an echo follows a higher and a lower one: who talks over an echo
+only makes it less alike."""
+LEAST_USUAL = 0.5
 SURE = 2
 """Windows that must agree with the one before about the lag until it is believed."""
-FORGIVEN = 30
-"""Windows without a likeness at the lag believed in after which it is looked for anew."""
 _EMPHASIS = 0.95
 _QUIET = 1e-9
 """Mean square of a reference in which nothing is played."""
@@ -51,6 +60,8 @@ class _Piece:
     pcm: bytes
     rate: int
     samples: Samples | None = None
+    first: Ticks = 0
+    """Where the first of `samples` lies: what the lane held back of the piece before is among them."""
 
     @property
     def end(self) -> Ticks:
@@ -63,6 +74,7 @@ class Reference:
     def __init__(self) -> None:
         self._pieces: deque[_Piece] = deque()
         self._lane: Resampler | None = None
+        self._lane_from: Ticks = 0
         self._lane_end: Ticks = 0
 
     def play(self, at: Ticks, pcm: bytes, rate: int) -> None:
@@ -90,10 +102,10 @@ class Reference:
         """`count` samples at 16 kHz from `start` on, float32 in -1..1, silence where nothing is known."""
         out = np.zeros(count, np.float32)
         for piece in self._pieces:
-            at = (piece.start - start) // TICKS_PER_SAMPLE
-            if at >= count or piece.end <= start:
+            if piece.start >= start + count * TICKS_PER_SAMPLE or piece.end <= start:
                 continue
             samples = self._samples(piece)
+            at = (piece.first - start) // TICKS_PER_SAMPLE
             first = max(0, -at)
             last = min(len(samples), count - at)
             if first < last:
@@ -104,8 +116,9 @@ class Reference:
         if piece.samples is None:
             if self._lane is None or self._lane.in_rate != piece.rate or self._lane_end != piece.start:
                 self._lane = Resampler(piece.rate, SAMPLE_RATE)
-            # What the lane holds back comes with the next piece: all is late by 2 to 4 ms, and so is the lag.
+                self._lane_from = piece.start
             self._lane_end = piece.end
+            piece.first = self._lane_from + self._lane.produced * TICKS_PER_SAMPLE
             piece.samples = self._lane.process(to_samples(piece.pcm)).astype(np.float32) / np.float32(32768)
         return piece.samples
 
@@ -115,14 +128,11 @@ class EchoDetector:
 
     def __init__(self) -> None:
         self.reference = Reference()
-        self._lag: int | None = None
-        self._agreed = 0
-        self._missed = 0
-
-    @property
-    def lag(self) -> int | None:
+        self.lag: int | None = None
         """Samples by which the echo lies behind the reference, once that is known."""
-        return self._lag if self._agreed >= SURE else None
+        self._usual = LEAST_USUAL
+        self._candidate: int | None = None
+        self._agreed = 0
 
     def wanted(self, end: Ticks) -> bool:
         """Whether anything was played that could come back in a window that ends at `end`."""
@@ -138,26 +148,32 @@ class EchoDetector:
         if float(np.dot(played, played)) < _QUIET * len(played):
             return 0.0
         x, r = _emphasized(heard), _emphasized(played)
+        here = 0.0
         if self.lag is not None:
-            lag, alike = _best(x, r, self.lag - NEAR, self.lag + NEAR)
-            if alike >= ALIKE:
-                self._lag, self._missed = lag, 0
-                return alike
-            self._missed += 1
-            if self._missed < FORGIVEN:
-                return alike
-            self._lag, self._agreed = None, 0
+            lag, here = _best(x, r, self.lag - NEAR, self.lag + NEAR)
+            if here >= STILL:
+                return self._found(lag, here)
+            lag, alike = _best(x, r, self.lag - CLOSE, self.lag + CLOSE)
+            if alike >= MOVED:
+                return self._found(lag, alike)
         lag, alike = _best(x, r, EARLIEST, LATEST)
         if alike < ALIKE:
-            self._agreed = 0
-            self._lag = None
-        elif self._lag is not None and abs(lag - self._lag) <= NEAR:
+            self._candidate = None
+        elif self._candidate is not None and abs(lag - self._candidate) <= NEAR:
             self._agreed += 1
-            self._lag = lag
+            self._candidate = lag
         else:
-            self._lag, self._agreed = lag, 0
-        self._missed = 0
-        return alike if self.lag is not None else 0.0
+            self._candidate, self._agreed = lag, 0
+        if self._candidate is None or self._agreed < SURE:
+            return min(1.0, here / self._usual)
+        return self._found(lag, alike)
+
+    def _found(self, lag: int, alike: float) -> float:
+        """The likeness by what it is in this room when nobody else speaks: the tail of a room is like nothing."""
+        self.lag = lag
+        self._usual += (alike - self._usual) * (RISE if alike > self._usual else FALL)
+        self._usual = max(LEAST_USUAL, self._usual)
+        return min(1.0, alike / self._usual)
 
 
 def _emphasized(samples: Samples) -> Floats:

@@ -158,6 +158,8 @@ class _Ear:
     """What the agent said and `echo` was not told yet; guarded by the intake's lock."""
     echo: EchoDetector | None = None
     """None: nothing was said yet."""
+    likeness: float = 0.0
+    """Of the newest window that could be compared."""
     calm: int = 0
     """Windows without speech since there was any."""
     jobs: dict[int, _Job] = field(default_factory=dict)
@@ -501,8 +503,12 @@ class EmbeddedPerception:
                 ear.speech = ear.speech and SpeechState()
             ear.calm = ear.calm + 1 if probabilities[row] < NO_SPEECH else 0
             level = float(levels[row])
-            echo = self._echo(ear) if level >= ECHO_LEVEL and (ear.played or ear.echo is not None) else 0.0
-            _tell(ear, SpeechProbability(start, ear.window, float(probabilities[row]), level, echo))
+            if level >= ECHO_LEVEL:
+                ear.likeness = self._echo(ear) if ear.played or ear.echo is not None else 0.0
+            elif probabilities[row] < NO_SPEECH:
+                ear.likeness = 0.0
+            # Else the detector has not forgotten yet what it heard before, and what that was holds for it too.
+            _tell(ear, SpeechProbability(start, ear.window, float(probabilities[row]), level, ear.likeness))
 
     def _echo(self, ear: _Ear) -> float:
         """How much the window that was just looked at is like what the agent said a moment before."""

@@ -34,7 +34,7 @@ class TurnConfig:
     create_response: bool = True
     interrupt_response: bool = True
     idle_timeout_ms: int | None = None
-    echo: float = 0.45
+    echo: float = 0.65
     """Likeness to what was played from which a window over the agent is its own voice coming back; above 1: never."""
 
 
