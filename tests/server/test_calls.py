@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+import os
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import pairwise
@@ -11,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from aiortc import RTCPeerConnection
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
@@ -528,6 +532,35 @@ async def test_the_server_ends_with_calls_open_and_leaves_no_task() -> None:
         assert left == []
     finally:
         await caller.close()
+
+
+async def test_calls_that_come_and_go_leave_no_task_thread_descriptor_or_connection() -> None:
+    async def cycle(place: Served, number: int) -> None:
+        async with called(place, PUSH_TO_TALK) as caller:
+            caller.say({"type": "response.create"})
+            await caller.event("output_audio_buffer.started")
+            if number % 2:
+                async with place.http() as http:
+                    await http.post(f"/v1/realtime/calls/{caller.call_id}/hangup")
+
+    def held() -> tuple[int, int, int, int]:
+        gc.collect()
+        connections = sum(isinstance(one, RTCPeerConnection) for one in gc.get_objects())
+        return len(asyncio.all_tasks()), threading.active_count(), len(os.listdir("/proc/self/fd")), connections
+
+    async with served(CountingEngine(seconds=5.0, delay=0.0)) as place:
+        manager = place.app.manager
+        assert manager is not None
+        looks = []
+        for _ in range(2):
+            for number in range(6):
+                await cycle(place, number)
+            await gone(place)
+            # The played perception keeps what it was given, for tests to look at.
+            vars(manager.perception)["_emit"].clear()
+            looks.append(held())
+        assert all(later <= before for before, later in zip(*looks, strict=True)), looks
+        assert looks[1][3] == 0
 
 
 async def test_a_client_that_never_connects_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
