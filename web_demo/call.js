@@ -86,7 +86,7 @@ export class Call extends EventTarget {
       await Promise.race([opened, abort, refuseAfter(OPEN_MS)]);
       mark('open');
     } catch (error) {
-      this.hangUp();
+      void this.hangUp();
       throw error;
     }
   }
@@ -118,7 +118,7 @@ export class Call extends EventTarget {
         body,
         signal: AbortSignal.any([signal, AbortSignal.timeout(POST_MS)]),
       });
-    } catch (error) {
+    } catch {
       signal.throwIfAborted();
       throw new Explained(UNREACHABLE);
     }
@@ -173,13 +173,19 @@ export class Call extends EventTarget {
     this.#peer.close();
   }
 
-  /** Ends the session at the server too. */
-  hangUp() {
-    this.close();
-    // keepalive: also from a page that is being closed.
-    if (this.#location) {
-      fetch(`${this.#location}/hangup`, { method: 'POST', headers: authorization(), keepalive: true }).catch(() => {});
+  /** Ends the session at the server too; resolves when the server knows, or cannot be told. */
+  async hangUp() {
+    this.#closed = true;
+    try {
+      // Before the connection ends: a session whose connection is gone waits for another one.
+      // keepalive: also from a page that is being closed.
+      if (this.#location) {
+        await fetch(`${this.#location}/hangup`, { method: 'POST', headers: authorization(), keepalive: true });
+      }
+    } catch {
+      // Then the server ends it after its time of grace.
     }
+    this.#peer.close();
   }
 }
 

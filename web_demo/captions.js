@@ -46,7 +46,7 @@ export class Captions {
     block.replaceChildren(
       make('span', 'who', NAMES[entry.side], ...(entry.typed ? [make('span', 'how', 'typed')] : [])),
       words(entry),
-      ...remarks(entry).map((remark) => make('span', 'remark', remark)),
+      make('span', 'remarks', ...remarks(entry).map((remark) => make('span', 'remark', remark))),
     );
     this.#follow();
   }

@@ -66,10 +66,13 @@ class App {
   #network = 0;
   #wishedAt = 0;
   #withoutMicrophone = false;
+  /** Counts the wishes to begin: whoever waited for the microphone sees whether he is still meant. */
+  #wish = 0;
+  #asking = false;
 
   constructor() {
     new Captions(this.conversation);
-    this.#controls.addEventListener('talk', () => (this.session.state === 'idle' ? void this.start() : this.end()));
+    this.#controls.addEventListener('talk', () => (this.#running ? void this.end() : void this.start()));
     this.#controls.addEventListener('mute', () => this.mute());
     this.#controls.addEventListener('stop', () => this.stopAnswer());
     this.#controls.addEventListener('press', () => this.#press());
@@ -81,11 +84,6 @@ class App {
     this.#preferences.addEventListener('instructions', () =>
       this.session.send({ type: 'session.update', session: { type: 'realtime', instructions: choices().instructions } }),
     );
-    this.#preferences.addEventListener('key', () => {
-      this.#status.clear();
-      void this.health.watch();
-      void this.start();
-    });
     this.#status.onRetry(() => void this.#retry());
     byId('without-microphone').addEventListener('click', () => void this.start(true));
     this.microphone.addEventListener('unplugged', () => void this.#changeMicrophone());
@@ -96,6 +94,7 @@ class App {
     this.agent.addEventListener('level', () => this.#tick());
     this.health.addEventListener('ready', () => this.#show());
     window.addEventListener('online', () => this.session.networkChanged());
+    this.#preferences.addEventListener('key', () => void this.#keyGiven());
     window.addEventListener('pagehide', () => this.#keep());
     document.addEventListener('visibilitychange', () => document.hidden && this.#keep());
     for (const gesture of ['pointerdown', 'keydown']) document.addEventListener(gesture, () => void this.#unblock());
@@ -110,16 +109,20 @@ class App {
    * @param {boolean} [withoutMicrophone]
    */
   async start(withoutMicrophone = false) {
-    if (this.session.state !== 'idle') return;
+    if (this.#running) return;
     this.#withoutMicrophone = withoutMicrophone;
     this.#wishedAt = performance.now();
     this.connectedIn = null;
     this.#status.clear();
-    this.#status.show('opening');
     this.conversation.clear();
     sessionStorage.removeItem(CONVERSATION);
     const track = await this.#open(withoutMicrophone);
     if (track !== undefined) await this.session.open(track, this.#wanted());
+  }
+
+  /** Whether a conversation goes on or is about to. */
+  get #running() {
+    return this.#asking || this.session.state !== 'idle';
   }
 
   /** Goes on with the conversation that this tab was in before it was loaded anew. */
@@ -129,7 +132,7 @@ class App {
       keepResume(null);
       return;
     }
-    this.#status.show('rejoining');
+    this.#status.clear();
     try {
       const kept = JSON.parse(sessionStorage.getItem(CONVERSATION) ?? '{}');
       if (kept.session === resume.session) this.conversation.restore(kept.entries);
@@ -140,9 +143,11 @@ class App {
     if (track !== undefined) await this.session.rejoin(track);
   }
 
-  end() {
-    this.session.end();
+  async end() {
+    this.#wish += 1;
+    this.#asking = false;
     sessionStorage.removeItem(CONVERSATION);
+    await this.session.end();
   }
 
   mute() {
@@ -191,8 +196,15 @@ class App {
    *     cannot be, which the page then says.
    */
   async #open(withoutMicrophone) {
+    const wish = (this.#wish += 1);
+    this.#asking = true;
+    this.#show();
     try {
       const [track] = await Promise.all([withoutMicrophone ? null : this.microphone.start(), this.#openContext()]);
+      if (wish !== this.#wish) {
+        if (!this.#running) this.microphone.stop();
+        return undefined;
+      }
       const context = /** @type {AudioContext} */ (this.context);
       const stream = this.microphone.stream;
       this.microphone.open = choices().turns !== 'push';
@@ -201,6 +213,8 @@ class App {
       void this.#preferences.listMicrophones();
       return track;
     } catch (error) {
+      if (wish !== this.#wish) return undefined;
+      this.#asking = false;
       if (!(error instanceof Explained)) throw error;
       this.#problem(error.problem);
       return undefined;
@@ -223,12 +237,12 @@ class App {
   }
 
   #blocked() {
-    const blocked = this.session.state === 'live' && this.context?.state === 'suspended';
-    this.#status.showBlocked(blocked);
+    const asleep = this.context !== null && this.context.state !== 'running';
+    this.#status.showBlocked(this.session.state === 'live' && asleep);
   }
 
   async #unblock() {
-    if (this.context?.state === 'suspended' && this.session.state !== 'idle') await this.context.resume();
+    if (this.context && this.context.state !== 'running' && this.#running) await this.context.resume();
   }
 
   async #changeMicrophone() {
@@ -307,6 +321,7 @@ class App {
 
   #sessionState() {
     const { state, call } = this.session;
+    this.#asking = false;
     clearInterval(this.#network);
     if (state === 'live' && call) {
       this.connectedIn ??= Math.round(performance.now() - this.#wishedAt);
@@ -339,17 +354,27 @@ class App {
     this.#show();
   }
 
+  async #keyGiven() {
+    this.#status.clear();
+    void this.health.watch();
+    await this.#goOnOrStart();
+  }
+
+  async #goOnOrStart() {
+    if (keptResume() && !this.#running) await this.goOn();
+    else await this.start(this.#withoutMicrophone);
+  }
+
   async #retry() {
     if (this.#status.code === 'api_key') {
       this.#preferences.askForKey();
       return;
     }
-    if (keptResume() && this.session.state === 'idle') await this.goOn();
-    else await this.start(this.#withoutMicrophone);
+    await this.#goOnOrStart();
   }
 
   #show() {
-    const { state } = this.session;
+    const state = this.#asking ? 'opening' : this.session.state;
     const { muted } = this.microphone;
     const { value } = this.stage;
     if (state === 'live') this.#status.show(muted && value === 'listening' ? 'muted' : value);

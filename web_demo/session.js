@@ -20,6 +20,8 @@ const PAUSES = [0, 300, 700, 1500, 2500];
 const GIVE_UP = 60_000;
 /** No sign of the server for this long means that the way to it is gone, ms. */
 export const SILENT = 3500;
+/** How long an answer may take after the network came back, ms. */
+const ANSWER = 800;
 
 export class Session extends EventTarget {
   /** @type {State} */
@@ -134,10 +136,16 @@ export class Session extends EventTarget {
 
   /** @param {Call} call */
   #listen(call) {
-    const resume = keptResume();
     if (call !== this.call || this.state !== 'live') return;
+    const resume = keptResume();
     if (resume) keepResume({ ...resume, at: Date.now() });
-    if (performance.now() - this.#heard < SILENT) return;
+    // Also where no sound runs that would carry reports: the answer tells that the server is there.
+    call.report({ rtp: null, at_ms: performance.now() });
+    if (performance.now() - this.#heard > SILENT) this.#drop(call);
+  }
+
+  /** @param {Call} call */
+  #drop(call) {
     call.close();
     this.#lost(call);
   }
@@ -153,13 +161,15 @@ export class Session extends EventTarget {
     }
   }
 
-  /** The browser says that its network changed: do not wait until the old way is known to be gone. */
+  /** The browser says that it has a network again: what does not answer at once will not answer any more. */
   networkChanged() {
-    if (this.state === 'live' && this.call && keptResume()) {
-      const call = this.call;
-      call.close();
-      this.#lost(call);
-    }
+    const { call } = this;
+    if (this.state !== 'live' || !call) return;
+    const asked = performance.now();
+    call.report({ rtp: null, at_ms: asked });
+    setTimeout(() => {
+      if (call === this.call && this.state === 'live' && this.#heard < asked) this.#drop(call);
+    }, ANSWER);
   }
 
   /**
@@ -176,14 +186,15 @@ export class Session extends EventTarget {
     this.call?.send(event);
   }
 
-  /** Ends the conversation. */
-  end() {
+  /** Ends the conversation; resolves when the server knows. */
+  async end() {
     this.#abort.abort(new DOMException('ended here', 'AbortError'));
     clearInterval(this.#watch);
     keepResume(null);
-    this.call?.hangUp();
+    const call = this.call;
     this.call = null;
     this.#enter('idle');
+    await call?.hangUp();
   }
 }
 

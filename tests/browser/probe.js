@@ -7,6 +7,8 @@ export async function install() {
   const probe = { app, events: [], playback: [], recording: new Recording() };
   app.session.addEventListener('server', ({ detail }) => probe.events.push({ at: performance.now(), event: detail }));
   app.session.addEventListener('playback', ({ detail }) => probe.playback.push({ at: performance.now(), detail }));
+  // The events' channel ends as it does when the way below it is gone.
+  probe.breakOff = () => window.testChannels.findLast(({ label }) => label === 'oai-events').close();
   window.probe = probe;
 }
 

@@ -17,6 +17,17 @@ HERE = Path(__file__).parent
 WITHIN = 45_000.0
 """Milliseconds that anything may take to come."""
 
+CHANNELS = """
+    window.testChannels = [];
+    const { createDataChannel } = RTCPeerConnection.prototype;
+    RTCPeerConnection.prototype.createDataChannel = function (...wanted) {
+        const channel = createDataChannel.apply(this, wanted);
+        window.testChannels.push(channel);
+        return channel;
+    };
+"""
+"""Keeps the data channels of the page where a test can close them."""
+
 Event = Mapping[str, Any]
 
 
@@ -94,6 +105,7 @@ class VoicePage:
         self.page.on("pageerror", lambda error: self.faults.append(str(error)))
         self.page.on("console", lambda message: self._console(message.type, message.text))
         self.page.route("**/web/test-*.js", self._serve)
+        self.page.add_init_script(script=CHANNELS)
         if speaks:
             self.page.add_init_script(path=HERE / "microphone.js")
 
@@ -101,6 +113,9 @@ class VoicePage:
         return self
 
     def __exit__(self, *exception: object) -> None:
+        if self.page.evaluate("() => window.probe !== undefined && window.probe.app.session.state !== 'idle'"):
+            # A page that only vanishes keeps its session for the time of grace.
+            self.page.evaluate("() => window.probe.app.end()")
         self.context.close()
 
     def _console(self, kind: str, text: str) -> None:
@@ -177,6 +192,14 @@ class VoicePage:
         self.wait(condition, [kind, after], within)
         return next(stamped for stamped in self.events()[after:] if stamped.type == kind)
 
+    def nobody_left(self) -> None:
+        """Wait until the server has no session."""
+        self.page.evaluate(
+            """async () => {
+                while ((await (await fetch('/healthz')).json()).sessions) await new Promise((on) => setTimeout(on, 50));
+            }"""
+        )
+
     def sounding(self, seconds: float) -> None:
         """Wait until the agent has been heard for so long without a break."""
         condition = """(ms) => {
@@ -229,6 +252,11 @@ class VoicePage:
 
     def text(self, selector: str) -> str:
         return str(self.page.inner_text(selector)).strip()
+
+    def wait_text(self, selector: str, text: str) -> None:
+        """Until `text` is shown there."""
+        condition = "([selector, text]) => document.querySelector(selector)?.textContent === text"
+        self.page.wait_for_function(condition, arg=[selector, text])
 
     def number(self, selector: str) -> float:
         """The first number of what is shown there; NaN for none."""
