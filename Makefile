@@ -35,7 +35,7 @@ lint:
 	$(BIN)/lint-imports
 
 unit:
-	$(BIN)/python -m pytest -m "not wide" $(ARGS)
+	$(BIN)/python -m tests -m "not wide" $(ARGS)
 
 conformance: setup
 	$(BIN)/python -m pytest -m conformance tests/conformance $(ARGS)
