@@ -24,10 +24,13 @@ TEXT_STREAM: int = 0
 """Stream of the inner text; audio codebook q is stream q + 1."""
 
 
-def gumbel(seed: Tensor, frame: Tensor, stream: int, tokens: int) -> Tensor:
-    """Standard Gumbel noise, float32 [batch, tokens], for int64 [batch] seeds (0..2**31-1) and frames."""
+def gumbel(seed: Tensor, frame: Tensor, stream: int, tokens: Tensor) -> Tensor:
+    """Standard Gumbel noise, float32 [batch, n], for seeds (0..2**31-1) and frames int64 [batch].
+
+    `tokens` int64: which tokens it is for, [n] the same for all rows or [batch, n].
+    """
     base = seed * _SEED + frame * _FRAME + stream * _STREAM
-    x = _int32(base)[:, None] ^ _tokens(tokens, seed.device)[None]
+    x = _int32(base)[:, None] ^ _int32(tokens * _TOKEN)
     x = x ^ _shift(x, 16)
     x = x * _signed(_MIX[0])
     x = x ^ _shift(x, 15)
@@ -43,14 +46,15 @@ def sample(
 
     `temperature` 0: the likeliest. `top_k`: only among so many of the likeliest (0: among all).
     """
+    # `max` and not `argmax`: on a CPU it is three times as fast.
     if temperature <= 0:
-        return logits.argmax(-1)
+        return logits.max(-1).indices
     scores = logits.float() / temperature
-    noisy = scores + gumbel(seed, frame, stream, logits.shape[-1])
     if 0 < top_k < logits.shape[-1]:
-        least = scores.topk(top_k, dim=-1, sorted=False).values.amin(-1, keepdim=True)
-        noisy = noisy.masked_fill(scores < least, -math.inf)
-    return noisy.argmax(-1)
+        likeliest = scores.topk(top_k, dim=-1, sorted=False)
+        noisy = likeliest.values + gumbel(seed, frame, stream, likeliest.indices)
+        return likeliest.indices.gather(-1, noisy.max(-1, keepdim=True).indices)[:, 0]
+    return (scores + gumbel(seed, frame, stream, _tokens(logits.shape[-1], logits.device))).max(-1).indices
 
 
 def _signed(value: int) -> int:
@@ -70,7 +74,7 @@ def _shift(x: Tensor, bits: int) -> Tensor:
 
 @lru_cache(maxsize=32)
 def _tokens(count: int, device: torch.device) -> Tensor:
-    return _int32(torch.arange(count, device=device) * _TOKEN)
+    return torch.arange(count, device=device)
 
 
 @lru_cache(maxsize=8)

@@ -83,6 +83,12 @@ class MoshiSlots:
         self._seed.copy_(torch.where(mask, seed.to(self.device), self._seed))
 
     @torch.no_grad()
+    def stand_at(self, frames: int) -> None:
+        """Let all slots stand as after so many frames, with windows full of nothing: for measurements."""
+        self.streams.position.fill_(frames)
+        self._tokens.zero_()
+
+    @torch.no_grad()
     def rewind(self, back: Tensor) -> None:
         back = back.to(self.device)
         self.streams.rewind(back)

@@ -13,21 +13,24 @@ def column(*values: int) -> torch.Tensor:
 
 
 def test_a_session_draws_the_same_in_every_slot_and_company() -> None:
-    alone = gumbel(column(7), column(42), 3, 2048)
-    among = gumbel(column(1, 2, 7, 9), column(5, 42, 42, 42), 3, 2048)
+    alone = gumbel(column(7), column(42), 3, torch.arange(2048))
+    among = gumbel(column(1, 2, 7, 9), column(5, 42, 42, 42), 3, torch.arange(2048))
     assert torch.equal(alone[0], among[2])
     assert not torch.equal(among[1], among[2])
 
 
 @pytest.mark.parametrize(("seed", "frame", "stream"), [(8, 42, 3), (7, 43, 3), (7, 42, 4)])
 def test_another_session_frame_or_stream_draws_something_else(seed: int, frame: int, stream: int) -> None:
-    one, other = gumbel(column(7), column(42), 3, 2048)[0], gumbel(column(seed), column(frame), stream, 2048)[0]
+    one, other = (
+        gumbel(column(7), column(42), 3, torch.arange(2048))[0],
+        gumbel(column(seed), column(frame), stream, torch.arange(2048))[0],
+    )
     assert (one == other).float().mean() < 0.01
     assert abs(torch.corrcoef(torch.stack([one, other]))[0, 1]) < 0.1
 
 
 def test_the_noise_is_gumbels() -> None:
-    noise = torch.cat([gumbel(column(seed), column(seed * 31), 1, 50_000) for seed in range(4)]).flatten()
+    noise = torch.cat([gumbel(column(seed), column(seed * 31), 1, torch.arange(50_000)) for seed in range(4)]).flatten()
     assert noise.mean().item() == pytest.approx(0.5772, abs=0.01)
     assert noise.var().item() == pytest.approx(torch.pi**2 / 6, abs=0.03)
 
@@ -37,6 +40,12 @@ def test_tokens_are_drawn_as_often_as_they_are_likely() -> None:
     seeds, frames = torch.arange(4000) * 7919, torch.arange(4000) % 97
     drawn = torch.bincount(sample(logits, seeds, frames, 2), minlength=4) / 4000
     torch.testing.assert_close(drawn, logits[0].softmax(-1), atol=0.03, rtol=0)
+
+
+def test_a_few_tokens_get_the_noise_that_they_have_among_all() -> None:
+    few = torch.tensor([[5, 700, 31], [2047, 0, 5]])
+    every = gumbel(column(7, 8), column(42, 43), 3, torch.arange(2048))
+    assert torch.equal(gumbel(column(7, 8), column(42, 43), 3, few), every.gather(1, few))
 
 
 def test_top_k_draws_among_the_likeliest_and_temperature_zero_takes_the_first() -> None:
@@ -49,5 +58,7 @@ def test_top_k_draws_among_the_likeliest_and_temperature_zero_takes_the_first() 
 
 def test_large_seeds_and_frames_of_days_still_differ() -> None:
     largest = 2**31 - 1
-    rows = gumbel(column(largest, largest, largest - 1), column(10_000_000, 10_000_001, 10_000_000), 8, 512)
+    rows = gumbel(
+        column(largest, largest, largest - 1), column(10_000_000, 10_000_001, 10_000_000), 8, torch.arange(512)
+    )
     assert len({tuple(row.tolist()) for row in rows}) == 3

@@ -197,3 +197,16 @@ def test_a_codec_that_the_model_was_not_trained_on_is_refused_by_its_field() -> 
         MoshiSlots(lm, MimiSlots(wide, 1), 1)
     assert refused.value.field == "codebook_size"
     MoshiSlots(lm, MimiSlots(mimi, 1), 1)
+
+
+def test_half_precision_works_as_on_a_gpu() -> None:
+    lm = MoshiLM.random(CONFIG, seed=1).to(torch.bfloat16)
+    mimi = Mimi.random(MimiConfig.tiny(), seed=2).to(torch.bfloat16)
+    model = MoshiSlots(lm, MimiSlots(mimi, 2, margin=2), 2, margin=2)
+    begin(model, 1, 2)
+    outputs = [give(model, frame) for frame in user_audio(6, 4)[:, None].expand(-1, 2, -1)]
+    model.rewind(seeds(2, 0))
+    outputs += [give(model, frame) for frame in user_audio(3, 5)[:, None].expand(-1, 2, -1)]
+    assert torch.stack([output.finite for output in outputs]).all()
+    assert of(outputs, 0)[1][1:].min() >= 0
+    assert outputs[-1].pcm.dtype == torch.float32
