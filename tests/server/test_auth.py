@@ -122,6 +122,7 @@ def test_without_keys_pages_of_other_hosts_are_kept_out() -> None:
     assert (refused.value.status, refused.value.code) == (403, "origin_not_allowed")
     access().session({"origin": "http://localhost:3000"})
     access(open_to_all=True).session(foreign)
+    access(origins=("https://example.com",)).session(foreign)
     access(API_KEY).session({**foreign, **header(API_KEY)})
     minted = access()
     value, _ = minted.secrets.mint(Wanted(None, 600))

@@ -93,6 +93,16 @@ def test_an_empty_variable_is_none_at_all() -> None:
         ({"limit_tokens": 0}, "--limit-tokens"),
         ({"resume_grace_s": -1}, "--resume-grace-s"),
         ({"resume_grace_s": 3601}, "--resume-grace-s"),
+        ({"rtc_addresses": ("eth0",)}, "--rtc-address eth0"),
+        ({"rtc_addresses": ("127.0.0.1,voice.example",)}, "--rtc-address voice.example"),
+        ({"rtc_public_address": "voice.example"}, "--rtc-public-address"),
+        ({"ice_servers": ("http://turn.example",)}, "--ice-server http://turn.example"),
+        ({"ice_servers": ("turn:turn.example",)}, "--ice-username"),
+        ({"ice_relay_only": True}, "--ice-relay-only"),
+        ({"ice_relay_only": True, "ice_servers": ("stun:stun.example",)}, "--ice-relay-only"),
+        ({"rtc_bitrate": 5000}, "--rtc-bitrate"),
+        ({"allow_origins": ("app.example",)}, "--allow-origin app.example"),
+        ({"allow_origins": ("https://app.example/page",)}, "--allow-origin https://app.example/page"),
         ({"tls_cert": Path("c")}, "go together"),
         ({"tls_key": Path("k")}, "go together"),
         ({"tls_cert": Path("c"), "tls_key": Path("k"), "tls_self_signed": True}, "--tls-self-signed"),
@@ -102,6 +112,34 @@ def test_an_empty_variable_is_none_at_all() -> None:
 def test_what_cannot_be_is_refused_by_name(wrong: dict[str, Any], said: str) -> None:
     with pytest.raises(SettingsError, match=said):
         Settings(**wrong).check()
+
+
+# --- calls ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("host", "addresses"),
+    [
+        ("127.0.0.1", ("127.0.0.1",)),
+        ("localhost", ("127.0.0.1",)),
+        ("::1", ("::1",)),
+        ("192.0.2.7", ("192.0.2.7",)),
+        ("0.0.0.0", None),
+        ("::", None),
+        ("voice.example", None),
+    ],
+)
+def test_calls_use_the_address_that_is_listened_on(host: str, addresses: tuple[str, ...] | None) -> None:
+    assert Settings(host=host).ice_addresses == addresses
+
+
+def test_calls_use_the_addresses_that_are_chosen() -> None:
+    chosen = Settings(host="0.0.0.0", rtc_addresses=("10.0.0.5, 10.0.0.6", "10.0.0.7"))
+    assert chosen.ice_addresses == ("10.0.0.5", "10.0.0.6", "10.0.0.7")
+    turn = "turn:turn.example:3478?transport=udp"
+    relayed = Settings(ice_servers=(f"stun:a,{turn}",), ice_username="u", ice_credential="p", ice_relay_only=True)
+    assert relayed.check().ice_urls == ("stun:a", turn)
+    assert "'p'" not in repr(relayed)
 
 
 # --- keys ----------------------------------------------------------------------------------------------------------
