@@ -8,7 +8,7 @@ import json
 import logging
 import math
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -284,10 +284,11 @@ class Talkover:
         defaults = replace(self._defaults, tenant=tenant, grace=grace, acknowledge_playback=True)
         return self._possible(RealtimeDuplexDialect(model, defaults, patch=patch, intent=intent))
 
-    def _track_dialect(self, model: str, patch: Object | None, resumable: bool, tenant: str) -> TrackDialect:
-        """For a call. `resumable`: its client may come back. Raises Rejected for a wrong `patch`."""
+    def _track_dialect(self, model: str, patches: Sequence[Object], resumable: bool, tenant: str) -> TrackDialect:
+        """For a call. `resumable`: its client may come back. Raises Rejected for a wrong one of `patches`."""
         grace = from_ms(1000 * self.settings.resume_grace_s) if resumable else 0
-        return self._possible(TrackDialect(model, replace(self._defaults, tenant=tenant, grace=grace), patch=patch))
+        defaults = replace(self._defaults, tenant=tenant, grace=grace)
+        return self._possible(TrackDialect(model, defaults, patches=patches))
 
     def _possible(self, dialect: _Dialect) -> _Dialect:
         """Itself, metered where there are limits. Raises Rejected where its session would begin with what cannot be."""

@@ -97,12 +97,12 @@ class Calls:
         access: Access,
         counters: Counters,
         manager: Callable[[], SessionManager | None],
-        dialect: Callable[[str, Object | None, bool, str], TrackDialect],
+        dialect: Callable[[str, Sequence[Object], bool, str], TrackDialect],
         denied: Callable[[Denied], JSONResponse],
     ) -> None:
         """`origins`: of pages elsewhere that may make calls. `manager`: None while the models are prepared. `dialect`
-        makes one for a model's name, a session object, whether the client may come back, and whose it is; it raises
-        Rejected for a wrong session object. `denied` counts and answers a refusal of access."""
+        makes one for a model's name, session objects (the later over the earlier), whether the client may come back,
+        and whose it is; it raises Rejected for a wrong session object. `denied` counts and answers a refusal of access."""
         self._origins = frozenset(origins)
         self._settings = settings
         self._access = access
@@ -209,7 +209,8 @@ class Calls:
                 "unknown_session", f"there is no session {wanted.resume[0][:80]!r} any more; begin a new one"
             )
         if dialect is None:
-            dialect = self._dialect(wanted.model, _over(bound, wanted.session), wanted.resumable, grant.tenant)
+            patches = [one for one in (bound, wanted.session) if one is not None]
+            dialect = self._dialect(wanted.model, patches, wanted.resumable, grant.tenant)
             dialect.resumable = wanted.resumable
         if wanted.resume is None and manager.max_sessions is not None and len(manager) >= manager.max_sessions:
             # Known before anything is made for it; `open` looks again.
@@ -445,13 +446,6 @@ def _resume_of(wish: Json, path: str) -> tuple[str, str]:
         a_string(required(asked, key, f"{path}.{key}"), f"{path}.{key}", longest=256) for key in ("session", "token")
     )
     return session, token
-
-
-def _over(bound: Object | None, asked: Object | None) -> Object | None:
-    """What the key was minted for, and over it what the request says, field by field at the top."""
-    if bound is None or asked is None:
-        return bound if asked is None else asked
-    return {**bound, **asked}
 
 
 def _no_call(call_id: str) -> JSONResponse:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from sessions.core.config import SessionConfig
 
@@ -14,9 +14,14 @@ from .realtime import RealtimeDialect
 class TrackDialect(RealtimeDialect):
     """One call's translator. It serves all connections of its session, one after the other."""
 
-    def __init__(self, model: str, defaults: SessionConfig | None = None, *, patch: Object | None = None) -> None:
-        """See `RealtimeDialect`. Raises Rejected for a wrong `patch`."""
-        super().__init__(model, defaults, patch=patch, track=True)
+    def __init__(self, model: str, defaults: SessionConfig | None = None, *, patches: Sequence[Object] = ()) -> None:
+        """See `RealtimeDialect`. `patches`: session objects to begin with, the later ones over the earlier: what a key
+        was made for, and what the call itself says. Raises Rejected for a wrong one."""
+        super().__init__(model, defaults, patch=patches[0] if patches else None, track=True)
+        for patch in patches[1:]:
+            self._session = self._merged(self._session, patch)
+        self._config = schema.to_config(self._session, self._defaults)
+        self._hears = schema.format_of(schema.input_of(self._session))
         self.resumable = False
         """Whether the client said that it may come back."""
         self.resume_token = ""

@@ -451,15 +451,17 @@ async def test_calls_need_a_key_where_keys_are_set() -> None:
 
 
 async def test_an_ephemeral_key_makes_calls_with_its_configuration_and_hangs_up_its_own_only() -> None:
+    bound = {**PUSH_TO_TALK, "instructions": "Be long."}
     async with served(api_keys=(API_KEY,)) as place:
         async with place.http(API_KEY) as http:
             minted = [
-                (await http.post("/v1/realtime/client_secrets", json={"session": PUSH_TO_TALK})).json()["value"]
+                (await http.post("/v1/realtime/client_secrets", json={"session": bound})).json()["value"]
                 for _ in range(2)
             ]
-        session = {"type": "realtime", "instructions": "Be brief."}
+        session = {"type": "realtime", "instructions": "Be brief.", "audio": {"output": {"speed": 1.25}}}
         async with called(place, session, key=minted[0]) as caller:
             created = (await caller.event("session.created"))["session"]
+            assert created["audio"]["output"]["speed"] == 1.25
             assert created["audio"]["input"]["turn_detection"] is None
             assert created["instructions"] == "Be brief."
             path = f"/v1/realtime/calls/{caller.call_id}/hangup"

@@ -133,8 +133,8 @@ class Stage:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, notices: bool = False) -> None:
         monkeypatch.setattr(module, "Peer", Peer)
         self.now = 50.0
-        patch: Object | None = {"type": "realtime", "x_talkover": {"notices": True}} if notices else None
-        self.dialect = TrackDialect("m", SessionConfig(), patch=patch)
+        patch: Object = {"type": "realtime", "x_talkover": {"notices": notices}}
+        self.dialect = TrackDialect("m", SessionConfig(), patches=[patch])
         self.counts = Counts()
         self.carrier = WebRtcCarrier(
             PeerSettings(), self.dialect, self.counts, Pacer(), output_rate=24_000, input_rate=16_000
