@@ -151,15 +151,6 @@ class Checkpoint:
             raise CheckpointError(name, "must hold a JSON object")
         return Table(name, value)
 
-    def lists(self, name: str) -> list[Json] | None:
-        """A JSON file that holds a list; None where it is not there. Raises CheckpointError."""
-        if not self.has(name):
-            return None
-        value = self._json(name)
-        if not isinstance(value, list):
-            raise CheckpointError(name, "must hold a JSON list")
-        return value
-
     def digest_of(self, *names: str) -> str | None:
         """Twelve hexadecimal digits over the first of `names` that is there; None where none is."""
         for name in names:
@@ -199,10 +190,6 @@ class Checkpoint:
             for tensor, info in self._header(name):
                 found[tensor] = info
         return found
-
-    def tensors_of(self, name: str) -> Mapping[str, TensorInfo]:
-        """What one safetensors file holds. Raises CheckpointError."""
-        return dict(self._header(name))
 
     def _json(self, name: str) -> Json:
         path = self.folder / name

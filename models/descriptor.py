@@ -8,7 +8,7 @@ session would rely on it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Final, Generic, TypeAlias, TypeVar
@@ -191,6 +191,3 @@ def check_weights(checkpoint: Checkpoint, expected: Mapping[str, Shape], symbols
                 f"{list(tensors[name].shape)} ({mismatch}); the two do not belong together",
             ) from None
     return len(expected)
-
-
-Describe: TypeAlias = Callable[[Checkpoint], CapabilityDescriptor]

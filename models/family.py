@@ -10,11 +10,9 @@ from .descriptor import UNDETERMINED, CapabilityDescriptor, Fact, Stated, stated
 from .graph.graph import ModelGraph
 from .graph.shapes import Shape
 
-NOTHING: Mapping[str, Shape] = {}
-
 
 def _no_tensors(checkpoint: Checkpoint, descriptor: CapabilityDescriptor) -> Mapping[str, Shape]:
-    return NOTHING
+    return {}
 
 
 @dataclass(frozen=True, slots=True)

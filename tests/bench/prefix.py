@@ -63,7 +63,7 @@ def main() -> None:
             request = ThinkRequest((question,), text, (), "auto", None, 0.8, True, 0, lambda: (0, 0))
             plain = min(first_token(thinker, request) for _ in range(rounds))
             began = time.process_time()
-            thinker.read_ahead("bench", text, (), Stop())
+            thinker.read_ahead("bench", "session", text, (), Stop())
             ahead = time.process_time() - began
             kept = min(first_token(thinker, replace(request, tenant="bench")) for _ in range(rounds))
             tokens = len(thinker.tokens(chatml.rules(text, ())))

@@ -102,7 +102,9 @@ def graph(descriptor: CapabilityDescriptor) -> ModelGraph:
     for name, medium in (("speech", Medium.AUDIO), ("image", Medium.IMAGE), ("music", Medium.AUDIO)):
         nodes += [
             Node(f"{name}_tokenizer", NodeKind.TOKENIZER, {"in": media}, {"tokens": text}, (Batching.MEDIA_LENGTH,)),
-            Node(f"{name}_detokenizer", NodeKind.DECODER, {"tokens": text}, {"out": media}, (Batching.MEDIA_LENGTH,)),
+            Node(
+                f"{name}_detokenizer", NodeKind.DETOKENIZER, {"tokens": text}, {"out": media}, (Batching.MEDIA_LENGTH,)
+            ),
         ]
         edges += [
             Edge(f"input.{name}", f"{name}_tokenizer.in", Placement.SAME_HOST, REPLAY),

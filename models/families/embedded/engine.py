@@ -112,12 +112,15 @@ class _Reply:
         self.lane.post(event, last=isinstance(event, EngineDone | EngineFailed))
 
 
+_NOBODY = "without a key"
+"""Tenant of the sessions that come without one; they are one another's."""
+
+
 class _Session:
-    def __init__(self, fence: Fence, emit: Emit) -> None:
+    def __init__(self, fence: Fence, tenant: str, emit: Emit) -> None:
         self.fence = fence
         self.emit = emit
-        # Until a session says whose it is, it shares nothing with any other.
-        self.tenant = fence.session
+        self.tenant = tenant or _NOBODY
         self.gone = Stop()
         self.replies: dict[str, _Reply] = {}
 
@@ -190,7 +193,7 @@ class EmbeddedEngine:
                 if self._closing or len(self._sessions) >= self._max_sessions:
                     self._counters["sessions_refused"] += 1
                     raise Busy(f"all {self._max_sessions} sessions of this engine are taken", retry_after=5.0)
-                known = self._sessions[fence.session] = _Session(fence, emit)
+                known = self._sessions[fence.session] = _Session(fence, config.tenant, emit)
                 self._read_ahead(known, config.instructions, config.tools, config.tool_choice)
                 return
             known.emit = emit
@@ -251,10 +254,10 @@ class EmbeddedEngine:
             gone = self._sessions.pop(session, None)
         if gone is not None:
             self._stop(list(gone.replies.values()))
-            # In this order: what is being read for it right now is given up, or is there to be forgotten.
+            # In this order: what is being read for it right now is given up, or is there to be released.
             gone.gone.set()
             if isinstance(self._thinker, ReadsAhead):
-                self._thinker.forget(gone.tenant)
+                self._thinker.release(session)
 
     def shutdown(self) -> None:
         """Stop everything and wait for the threads, then close the models. Idempotent; blocks for about a token."""
@@ -373,7 +376,7 @@ class EmbeddedEngine:
 
         def read() -> None:
             try:
-                thinker.read_ahead(session.tenant, instructions, offered, session.gone)
+                thinker.read_ahead(session.tenant, session.fence.session, instructions, offered, session.gone)
             except Exception:
                 # Nobody waits for it: the prompt is read when it is needed, as without this.
                 log.exception("reading ahead failed")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import ctranslate2
@@ -23,9 +23,11 @@ from .stop import Stop
 
 @dataclass(slots=True)
 class _Kept:
-    """Whom a beginning was read for, and whether it has been read yet."""
+    """One beginning: whose it is, its size in bytes, the open sessions that begin so, and whether it has been read."""
 
     tenant: str
+    size: int
+    sessions: set[str] = field(default_factory=set)
     read: bool = False
 
 
@@ -113,35 +115,54 @@ class Prefixes:
         return tokens
 
     def keep(
-        self, tenant: str, head: Sequence[str], read: Callable[[Runtime, Sequence[str]], bool], stop: Stop
+        self,
+        tenant: str,
+        session: str,
+        head: Sequence[str],
+        read: Callable[[Runtime, Sequence[str]], bool],
+        stop: Stop,
     ) -> bool:
         """Have preamble and `head` read by `read`, unless they are; whether they serve `tenant` now.
 
-        `read` returns whether it did. `stop` is set when the tenant is forgotten. Where only what nobody uses any more
+        `read` returns whether it did. `session` begins so; `stop` is set when it ends. Where what no open session uses
         stands in the way, a fresh runtime takes this one's place first, which takes about as long as a start.
         """
         tokens = (*self._preamble, *head)
         size = len(tokens) * self._token_bytes
-        runtime, full = self._reserve(tenant, tokens, size)
-        if full and self._found.metrics.bytes + size <= self.budget // 2 and self._replace():
-            runtime, _ = self._reserve(tenant, tokens, size)
+        runtime, full = self._reserve(tenant, session, tokens, size)
+        # Not for less than half of it: the sessions that go on have to be read for anew.
+        if full and self.in_use + size <= self.budget // 2 and self._replace():
+            runtime, _ = self._reserve(tenant, session, tokens, size)
         if runtime is None:
             return False
+        kept = runtime.kept[tokens]
         try:
-            if runtime.kept[tokens].read or read(runtime, tokens):
-                runtime.kept[tokens].read = True
-                self._found.put(prefix_key(tenant, tokens, self._version), runtime, size)
-                if stop:
-                    self.forget(tenant)
-                return True
-            with self._lock:
-                del runtime.kept[tokens]
-                runtime.size -= size
-            return False
+            if not kept.read and not read(runtime, tokens):
+                with self._lock:
+                    del runtime.kept[tokens]
+                    runtime.size -= size
+                return False
+            kept.read = True
+            self._found.put(prefix_key(tenant, tokens, self._version), runtime, size)
+            return True
         finally:
             self.leave(runtime)
+            if stop:
+                self.release(session)
 
-    def _reserve(self, tenant: str, tokens: tuple[str, ...], size: int) -> tuple[Runtime | None, bool]:
+    @property
+    def in_use(self) -> int:
+        """Bytes of what open sessions begin with."""
+        with self._lock:
+            return sum(kept.size for kept in self._runtime.kept.values() if kept.sessions)
+
+    def release(self, session: str) -> None:
+        """`session` is over; what it began with stays for the next one of its tenant, while there is room."""
+        with self._lock:
+            for kept in self._runtime.kept.values():
+                kept.sessions.discard(session)
+
+    def _reserve(self, tenant: str, session: str, tokens: tuple[str, ...], size: int) -> tuple[Runtime | None, bool]:
         """The runtime, entered, with room made for `tokens`; or None, and whether that is for want of room."""
         with self._lock:
             runtime = self._runtime
@@ -154,14 +175,11 @@ class Prefixes:
             if known is None:
                 if runtime.size + size > self.budget:
                     return None, True
-                runtime.kept[tokens] = _Kept(tenant)
+                known = runtime.kept[tokens] = _Kept(tenant, size)
                 runtime.size += size
+            known.sessions.add(session)
             runtime.runs += 1
             return runtime, False
-
-    def forget(self, tenant: str) -> None:
-        """Nothing that was read for `tenant` is found any more."""
-        self._found.evict(tenant=tenant)
 
     def close(self) -> None:
         """Unload the model; idempotent."""

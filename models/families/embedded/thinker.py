@@ -84,8 +84,8 @@ class Thinker(Protocol):
 class ReadsAhead(Protocol):
     """A thinker that can read what begins every prompt of a session before it is asked."""
 
-    def read_ahead(self, tenant: str, instructions: str, tools: tuple[Tool, ...], stop: Stop) -> None:
-        """Read and keep it for `tenant`, when nobody waits for a thought; blocks. `stop`: `tenant` is forgotten."""
+    def read_ahead(self, tenant: str, session: str, instructions: str, tools: tuple[Tool, ...], stop: Stop) -> None:
+        """Read and keep it for `tenant`, when nobody waits for a thought; blocks. `stop` is set when `session` ends."""
 
-    def forget(self, tenant: str) -> None:
-        """Nothing that was kept for `tenant` is needed any more."""
+    def release(self, session: str) -> None:
+        """`session` is over."""

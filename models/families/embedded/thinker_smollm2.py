@@ -121,7 +121,7 @@ class SmolLM2Thinker:
             tell(call)
         return Thinking("completed", guided.read, guided.written)
 
-    def read_ahead(self, tenant: str, instructions: str, tools: tuple[Tool, ...], stop: Stop) -> None:
+    def read_ahead(self, tenant: str, session: str, instructions: str, tools: tuple[Tool, ...], stop: Stop) -> None:
         """See `ReadsAhead.read_ahead`."""
         stop.then(self._gate.wake)
         head = self.tokens(chatml.rules(instructions, tools))
@@ -144,11 +144,11 @@ class SmolLM2Thinker:
             return True
 
         if not stop:
-            self._prefixes.keep(tenant, head, read, stop)
+            self._prefixes.keep(tenant, session, head, read, stop)
 
-    def forget(self, tenant: str) -> None:
-        """See `ReadsAhead.forget`."""
-        self._prefixes.forget(tenant)
+    def release(self, session: str) -> None:
+        """See `ReadsAhead.release`."""
+        self._prefixes.release(session)
 
     @property
     def prefixes(self) -> CacheMetrics:

@@ -221,36 +221,36 @@ class Reader(Reciter):
 
     def __init__(self, *thoughts: Thought) -> None:
         super().__init__(*thoughts)
-        self.ahead: list[tuple[str, str, int]] = []
-        self.forgotten: list[tuple[str, bool]] = []
+        self.ahead: list[tuple[str, str, str, int]] = []
+        self.released: list[tuple[str, bool]] = []
         self.gone: Stop | None = None
         self.read = threading.Semaphore(0)
 
-    def read_ahead(self, tenant: str, instructions: str, tools: tuple[Tool, ...], stop: Stop) -> None:
-        self.ahead.append((tenant, instructions, len(tools)))
+    def read_ahead(self, tenant: str, session: str, instructions: str, tools: tuple[Tool, ...], stop: Stop) -> None:
+        self.ahead.append((tenant, session, instructions, len(tools)))
         self.gone = stop
         self.read.release()
         if instructions == "Fail.":
             raise RuntimeError("as told")
 
-    def forget(self, tenant: str) -> None:
-        self.forgotten.append((tenant, bool(self.gone)))
+    def release(self, session: str) -> None:
+        self.released.append((session, bool(self.gone)))
 
 
-def test_what_begins_every_prompt_is_read_before_anybody_asks_and_forgotten_at_the_end() -> None:
+def test_what_begins_every_prompt_is_read_before_anybody_asks_and_released_at_the_end() -> None:
     ear, thinker = Ear(), Reader(*pieces("One."))
     engine = EmbeddedEngine(thinker, Metronome())
     with shut(engine):
-        engine.open(fence(), SessionConfig(instructions="Be kind.", tools=(Tool(name="t"),)), ear)
+        engine.open(fence(), SessionConfig(instructions="Be kind.", tools=(Tool(name="t"),), tenant="clinic"), ear)
         assert thinker.read.acquire(timeout=PATIENCE)
-        assert thinker.ahead == [("s", "Be kind.", 1)]
+        assert thinker.ahead == [("clinic", "s", "Be kind.", 1)]
         engine.start(start(instructions="Be brief.", tools=(Tool(name="t"),), tool_choice="none"))
         ear.wait_for_end()
         assert thinker.read.acquire(timeout=PATIENCE)
-        assert thinker.ahead[1:] == [("s", "Be brief.", 0)]
-        assert thinker.requests[0].tenant == "s"
+        assert thinker.ahead[1:] == [("clinic", "s", "Be brief.", 0)]
+        assert thinker.requests[0].tenant == "clinic"
         engine.close("s")
-        assert thinker.forgotten == [("s", True)]
+        assert thinker.released == [("s", True)]
 
 
 def test_a_response_of_its_own_instructions_out_of_band_is_not_read_ahead_for() -> None:
@@ -262,7 +262,7 @@ def test_a_response_of_its_own_instructions_out_of_band_is_not_read_ahead_for() 
         engine.start(start(instructions="Be kind."))
         ear.wait_for_end()
         assert thinker.read.acquire(timeout=PATIENCE)
-    assert thinker.ahead == [("s", "Be kind.", 0)]
+    assert thinker.ahead == [("without a key", "s", "Be kind.", 0)]
 
 
 def test_reading_ahead_that_fails_is_nobodys_failure() -> None:

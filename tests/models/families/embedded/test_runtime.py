@@ -34,12 +34,12 @@ class Shelf:
         self.loaded.append(Generator())
         return Runtime(self.loaded[-1])
 
-    def keep(self, tenant: str, *head: str, stop: Stop | None = None, done: bool = True) -> bool:
+    def keep(self, tenant: str, *head: str, session: str = "s", stop: Stop | None = None, done: bool = True) -> bool:
         def read(runtime: Runtime, tokens: Sequence[str]) -> bool:
             self.reads.append(tuple(tokens))
             return done
 
-        return self.prefixes.keep(tenant, head, read, stop or Stop())
+        return self.prefixes.keep(tenant, session, head, read, stop or Stop())
 
     def serves(self, tenant: str, *head: str) -> bool:
         runtime = self.prefixes.enter()
@@ -84,22 +84,39 @@ def test_what_was_given_up_while_it_waited_takes_no_room() -> None:
     assert len(shelf.loaded) == 1
 
 
-def test_a_tenant_that_leaves_is_forgotten_also_while_it_is_being_read_for() -> None:
+def test_what_a_session_began_with_stays_for_the_next_one_of_its_tenant() -> None:
+    shelf = Shelf()
+    shelf.keep("a", "x", session="one")
+    assert shelf.prefixes.in_use == 30
+    shelf.prefixes.release("one")
+    assert shelf.prefixes.in_use == 0
+    assert shelf.serves("a", "x")
+    shelf.keep("a", "x", session="two")
+    assert (shelf.prefixes.in_use, len(shelf.reads)) == (30, 1)
+
+
+def test_a_session_that_ends_while_it_is_read_for_uses_nothing() -> None:
     shelf, gone = Shelf(), Stop()
-    shelf.keep("a", "x")
-    shelf.prefixes.forget("a")
-    assert not shelf.serves("a", "x")
     gone.set()
-    shelf.keep("b", "y", stop=gone)
-    assert not shelf.serves("b", "y")
-    assert shelf.prefixes.metrics.bytes == 0
+    shelf.keep("a", "x", session="one", stop=gone)
+    assert shelf.prefixes.in_use == 0
+
+
+def test_what_two_sessions_begin_with_is_used_until_both_are_over() -> None:
+    shelf = Shelf()
+    for session in ("one", "two"):
+        shelf.keep("a", "x", session=session)
+    shelf.prefixes.release("one")
+    assert shelf.prefixes.in_use == 30
+    shelf.prefixes.release("two")
+    assert shelf.prefixes.in_use == 0
 
 
 def test_without_room_for_what_is_still_used_nothing_more_is_kept() -> None:
     shelf = Shelf(budget=70)
-    assert shelf.keep("a", "x")
-    assert shelf.keep("b", "y")
-    assert not shelf.keep("c", "z")
+    assert shelf.keep("a", "x", session="one")
+    assert shelf.keep("b", "y", session="two")
+    assert not shelf.keep("c", "z", session="three")
     assert len(shelf.loaded) == 1
     assert shelf.serves("a", "x")
 
@@ -110,25 +127,32 @@ def test_a_beginning_longer_than_the_budget_is_not_kept() -> None:
     assert (shelf.reads, len(shelf.loaded)) == ([], 1)
 
 
-def test_when_most_of_it_was_given_up_a_fresh_runtime_takes_its_place() -> None:
+def test_when_nobody_uses_most_of_it_a_fresh_runtime_takes_its_place() -> None:
     shelf = Shelf(budget=70)
-    shelf.keep("a", "x")
-    shelf.keep("b", "y")
-    shelf.prefixes.forget("a")
-    shelf.prefixes.forget("b")
-    assert shelf.keep("c", "z")
+    shelf.keep("a", "x", session="one")
+    shelf.keep("b", "y", session="two")
+    shelf.prefixes.release("one")
+    shelf.prefixes.release("two")
+    assert shelf.keep("c", "z", session="three")
     assert len(shelf.loaded) == len(shelf.warmed) == 2
     assert shelf.loaded[0].unloaded
     assert not shelf.loaded[1].unloaded
     assert shelf.serves("c", "z")
-    assert shelf.prefixes.metrics.bytes == 30
+    assert not shelf.serves("a", "x")
+    assert (shelf.prefixes.metrics.bytes, shelf.prefixes.in_use) == (30, 30)
+    assert shelf.prefixes.metrics.evictions == 2
 
 
-def test_a_runtime_in_use_is_unloaded_only_when_its_last_run_ends() -> None:
+def full_of_what_nobody_uses() -> Shelf:
     shelf = Shelf(budget=60)
     shelf.keep("a", "x")
     shelf.keep("a", "z")
-    shelf.prefixes.forget("a")
+    shelf.prefixes.release("s")
+    return shelf
+
+
+def test_a_runtime_in_use_is_unloaded_only_when_its_last_run_ends() -> None:
+    shelf = full_of_what_nobody_uses()
     running = shelf.prefixes.enter()
     assert running is not None
     assert shelf.keep("b", "y")
@@ -154,10 +178,7 @@ def test_after_the_end_nothing_is_entered_kept_or_loaded() -> None:
 
 
 def test_a_runtime_that_was_loaded_while_all_was_closed_is_unloaded_at_once() -> None:
-    shelf = Shelf(budget=60)
-    shelf.keep("a", "x")
-    shelf.keep("a", "z")
-    shelf.prefixes.forget("a")
+    shelf = full_of_what_nobody_uses()
     load, may = shelf._load, threading.Event()
     loading = threading.Event()
 
