@@ -139,6 +139,7 @@ def _show(options: Mapping[str, object]) -> int:
 def described(model: Model) -> str:
     """Every fact with its source, for a terminal."""
     from models.descriptor import CannotSpeak, Stated, Undetermined, require_voice
+    from models.graph.clocks import codes_per_frame, frame_rate
 
     facts = model.descriptor.facts()
     width = max(map(len, facts))
@@ -150,6 +151,10 @@ def described(model: Model) -> str:
     if model.descriptor.symbols:
         sizes = ", ".join(f"{name} = {size}" for name, size in model.descriptor.symbols.items())
         lines += ["", *_wrapped("  sizes  ", sizes)]
+    codec = model.descriptor.codec
+    if isinstance(codec, Stated):
+        frames = frame_rate(codec.value)
+        lines += ["", *_wrapped("  rates  ", f"{frames}; {frames.convert(codes_per_frame(codec.value))}")]
     if model.compared:
         lines += ["", f"  weights: the shapes of {model.compared} tensors are those that the configuration says"]
     elif isinstance(model.descriptor.checkpoint, Stated) and model.name not in model.family.published:

@@ -60,6 +60,13 @@ def test_a_fact_is_a_value_with_its_source_or_undetermined(tmp_path: Path, capsy
     assert facts["image_head"] == {"value": None, "source": "Qwen3-Omni technical report"}
 
 
+def test_frames_and_codes_each_have_their_own_rate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = run(capsys, "show", str(write(tmp_path, {"config.json": QWEN})))
+    told = " ".join(out.split())
+    assert "12.5 frames of code2wav" in told
+    assert "200 codes of code2wav" in told
+
+
 def test_a_voice_session_that_cannot_be_is_refused_by_the_missing_part(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
