@@ -102,7 +102,8 @@ class Calls:
     ) -> None:
         """`origins`: of pages elsewhere that may make calls. `manager`: None while the models are prepared. `dialect`
         makes one for a model's name, session objects (the later over the earlier), whether the client may come back,
-        and whose it is; it raises Rejected for a wrong session object. `denied` counts and answers a refusal of access."""
+        and whose it is; it raises Rejected for a wrong session object. `denied` counts and answers a refusal of
+        access."""
         self._origins = frozenset(origins)
         self._settings = settings
         self._access = access
