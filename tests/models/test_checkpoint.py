@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from models import checkpoint as checkpoint_module
 from models.checkpoint import Checkpoint, CheckpointError, Table, TensorInfo
 
 from .checkpoints import weights, write
@@ -85,6 +86,19 @@ def test_the_deepest_nesting_is_no_crash(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("[" * 100_000)
     with pytest.raises(CheckpointError, match="is not JSON"):
         Checkpoint(tmp_path).table()
+
+
+def test_a_description_of_absurd_length_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint_module, "_LONGEST_JSON", 8)
+    with pytest.raises(CheckpointError, match="that is no description"):
+        Checkpoint(write(tmp_path, {"config.json": {"a": "long enough"}})).table()
+
+
+def test_a_header_that_is_no_json_object_is_refused(tmp_path: Path) -> None:
+    for header in (b"[1]", b"{]"):
+        (tmp_path / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
+        with pytest.raises(CheckpointError, match="broken header"):
+            _ = Checkpoint(tmp_path).tensors
 
 
 def test_the_version_follows_files_and_not_the_folder(tmp_path: Path) -> None:
