@@ -130,7 +130,14 @@ class Bench:
         self.page.visit()
         self.page.start()
         if not self._reports:
-            self.page.page.evaluate("() => { window.probe.app.session.call.report = () => {}; }")
+            # Heartbeats alone: a page that says nothing at all has no answers and looks for another connection.
+            self.page.page.evaluate(
+                """() => {
+                    const { call } = window.probe.app.session;
+                    const report = call.report.bind(call);
+                    call.report = (state) => report({...state, rtp: null});
+                }"""
+            )
         # Commands are answered by nothing, so that all that is heard after one is stale.
         self.page.page.evaluate(
             """() => window.probe.app.session.send({type: 'session.update', session: {type: 'realtime',
