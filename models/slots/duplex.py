@@ -22,7 +22,7 @@ from codec.pcm import to_samples
 from codec.resample import Resampler
 from sessions.core.config import SessionConfig
 from sessions.core.effects import GrantCredit, StartResponse
-from sessions.core.events import DuplexFrame, EngineFailed
+from sessions.core.events import DuplexFrame, EngineFailed, EngineStage
 from sessions.core.fence import Fence
 from sessions.core.timeline import Ticks, ticks_per_sample
 from sessions.ports import Emit, EngineCapabilities
@@ -72,7 +72,7 @@ class DuplexOptions:
     longest: float | None = None
     """Seconds after which a session ends, for a model that loses its way; None: its window slides without end."""
     warning: float = 60.0
-    """Seconds before the end at which it is warned of."""
+    """Seconds before the end at which it is warned of ("ends_soon")."""
     voices: tuple[str, ...] = ()
 
 
@@ -301,6 +301,7 @@ class DuplexEngine:
         if not known.warned and left <= self._options.warning:
             known.warned = True
             log.warning("session %s ends in %.0f s: the model holds no longer ones", name, left)
+            known.emit(EngineStage(output.stamp, "", "ends_soon"))
         return False
 
     def _end(self, name: str, fence: Fence, code: str, message: str) -> None:

@@ -163,7 +163,10 @@ class EngineToolCall:
 
 @dataclass(frozen=True, slots=True)
 class EngineStage:
-    """A stage of the response was reached (for example "first_token", "first_clause"); for figures only."""
+    """A stage of the response was reached (for example "first_token", "first_clause"); for figures only.
+
+    Empty `response`: a stage of the session itself ("ends_soon": the engine cannot hold it much longer).
+    """
 
     fence: Fence
     response: str

@@ -287,7 +287,7 @@ class StageReached:
     """`response` reached `stage`; figures only.
 
     "words": all that it answers is known, the engine starts. The engine adds its own ("first_token", "first_clause",
-    "first_audio"). A response may reach stages before it is opened.
+    "first_audio"). A response may reach stages before it is opened. Empty `response`: of the session ("ends_soon").
     """
 
     response: str

@@ -233,7 +233,8 @@ class Speaking:
             self.pump()
 
     def stage(self, event: EngineStage) -> None:
-        if self._live(event):
+        of_session = not event.response and event.fence.incarnation == self._s.incarnation
+        if of_session or self._live(event):
             self._notify(StageReached(event.response, event.stage))
 
     def done(self, event: EngineDone) -> None:

@@ -14,7 +14,7 @@ from models.slots.model import StepInput, StepOutput
 from models.slots.speech import SpeechGate
 from sessions.core.config import SessionConfig
 from sessions.core.effects import StartResponse
-from sessions.core.events import DuplexFrame, EngineFailed, Event
+from sessions.core.events import DuplexFrame, EngineFailed, EngineStage, Event
 from sessions.core.fence import Fence
 from sessions.core.timeline import from_ms
 from sessions.ports import Busy, Rewinds
@@ -36,9 +36,9 @@ class Words:
 class Stage:
     """An engine that is ticked by hand, and what its sessions were told."""
 
-    def __init__(self, batch: int = 2, *, longest: float | None = None, **slots: object) -> None:
+    def __init__(self, batch: int = 2, *, longest: float | None = None, warning: float = 0.16, **slots: object) -> None:
         self.model = RecorderModel(batch, hop=HOP, sample_rate=RATE)
-        options = DuplexOptions(slots=SlotOptions(**slots), longest=longest)  # type: ignore[arg-type]
+        options = DuplexOptions(slots=SlotOptions(**slots), longest=longest, warning=warning)  # type: ignore[arg-type]
         self.engine = DuplexEngine(self.model, Words, options, worker=False)
         self.events: dict[str, list[tuple[Event, bytes | None]]] = {}
 
@@ -230,7 +230,12 @@ def test_a_session_as_long_as_the_model_holds_is_ended_by_its_name() -> None:
     stage = Stage(longest=0.4)
     stage.open("a")
     assert stage.engine.capabilities.bounded == 5 * FRAME
-    stage.minute("a", 6)
+    stage.minute("a", 2)
+    assert [event for event, _ in stage.events["a"] if isinstance(event, EngineStage)] == []
+    stage.minute("a", 4, 2)
+    # Warned of once, 160 ms before.
+    warnings = [place for place, (event, _) in enumerate(stage.events["a"]) if isinstance(event, EngineStage)]
+    assert warnings == [3]
     assert len(stage.frames("a")) == 5
     assert [failed.code for failed in stage.failures("a")] == ["session_too_long"]
     assert stage.engine.active == 0
@@ -274,17 +279,19 @@ def test_seeds_follow_the_session_and_the_engine() -> None:
 
 
 class JumpingClock:
-    """A clock that is there at once when somebody waits, until a limit; then it stands still."""
+    """A clock that, once started, is there at once when somebody waits, until a limit; then it stands still."""
 
     def __init__(self, limit: float) -> None:
         self.time = 0.0
         self.limit = limit
+        self.started = threading.Event()
         self.reached = threading.Event()
 
     def now(self) -> float:
         return self.time
 
     def wait(self, until: float, wake: threading.Event) -> None:
+        self.started.wait()
         if until > self.limit:
             self.reached.set()
             wake.wait()
@@ -306,6 +313,7 @@ def test_the_worker_ticks_by_its_clock_and_ends() -> None:
 
     engine.open(Fence("a", 1, 0), CONFIG, told)
     engine.append("a", 0, bytes(2 * HOP * 3), RATE)
+    clock.started.set()
     assert done.wait(20)
     assert clock.reached.wait(20)
     # 10 s of ticks, the first at 0.
@@ -317,6 +325,7 @@ def test_the_worker_ticks_by_its_clock_and_ends() -> None:
 
 def test_an_idle_worker_does_not_tick() -> None:
     clock = JumpingClock(limit=1.0)
+    clock.started.set()
     engine = DuplexEngine(RecorderModel(1, hop=HOP, sample_rate=RATE), Words, clock=clock)
     engine.shutdown()
     assert "ticks" not in engine.counters

@@ -242,6 +242,14 @@ def test_a_reply_at_its_limit_is_incomplete() -> None:
     assert closed.response.items[0].status == "incomplete"
 
 
+def test_a_stage_of_the_session_is_passed_on_while_its_owner_is_the_same() -> None:
+    world = stage()
+    world.post(EngineStage(Fence("sess_t", 1, 0), "", "ends_soon"))
+    world.post(EngineStage(Fence("sess_t", 0, 0), "", "ends_soon"))
+    assert world.notices(StageReached) == [StageReached("", "ends_soon")]
+    assert world.count(counters.STALE_EVENT) == 1
+
+
 def test_a_stage_is_passed_on() -> None:
     world = stage()
     start = begin(world)
