@@ -25,7 +25,8 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from codec.opus import OpusUnavailable
 from sessions.core.events import Close
 from sessions.counters import Counters
-from sessions.manager import SessionHandle, SessionManager
+from sessions.handle import SessionHandle
+from sessions.manager import SessionManager
 from sessions.ports import Busy, NotResumable
 
 from . import http

@@ -18,7 +18,8 @@ from typing import Final
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from sessions.counters import Counters
-from sessions.manager import SessionHandle, SessionManager
+from sessions.handle import SessionHandle
+from sessions.manager import SessionManager
 from sessions.ports import Busy, NotResumable
 
 from .carriers.websocket import TRY_LATER, WebSocketCarrier

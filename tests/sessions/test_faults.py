@@ -22,7 +22,8 @@ from sessions.core.events import (
 )
 from sessions.core.notices import CommandFailed, PlaybackCleared
 from sessions.core.timeline import Ticks, from_ms
-from sessions.manager import SessionHandle, SessionManager
+from sessions.handle import SessionHandle
+from sessions.manager import SessionManager
 from sessions.virtual_clock import run
 from tests.sessions.core.checker import Checker
 from tests.sessions.core.driver import World, effects_in, notices_in

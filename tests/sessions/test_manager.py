@@ -10,8 +10,9 @@ from sessions.core.config import SessionConfig
 from sessions.core.events import CarrierLost, Close, ResponseCreate
 from sessions.core.notices import InputTranscriptDone, PlaybackCleared, ResponseClosed, SpeechStarted
 from sessions.core.timeline import from_ms, to_seconds
+from sessions.handle import SessionHandle
 from sessions.journal import Recorder
-from sessions.manager import SessionHandle, SessionManager
+from sessions.manager import SessionManager
 from sessions.ports import Busy, NotResumable
 from sessions.replay.rerun import rerun
 from sessions.virtual_clock import run

@@ -13,8 +13,9 @@ import pytest
 from sessions.core.config import SessionConfig
 from sessions.core.events import CarrierLost, Close, ItemCreate, ItemTruncate, ResponseCancel, ResponseCreate
 from sessions.core.turns import TurnPolicy
+from sessions.handle import SessionHandle
 from sessions.journal import EVENTS, MANIFEST, Recorder
-from sessions.manager import SessionHandle, SessionManager
+from sessions.manager import SessionManager
 from sessions.replay.rerun import JournalError, Rerun, read_lines, read_manifest, rerun
 from sessions.virtual_clock import run
 from tests.sessions.fakes import CountingEngine, LoudnessPerception, NotebookCarrier

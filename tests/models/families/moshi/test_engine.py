@@ -16,8 +16,9 @@ from sessions.core.events import DuplexFrame, Event
 from sessions.core.fence import Fence
 from sessions.core.notices import EpochBegan, PlaybackCleared, ResponseClosed, ResponseOpened
 from sessions.core.timeline import from_ms
+from sessions.handle import SessionHandle
 from sessions.journal import Recorder
-from sessions.manager import SessionHandle, SessionManager
+from sessions.manager import SessionManager
 from sessions.replay.rerun import rerun
 from sessions.virtual_clock import run
 from tests.sessions.fakes import LoudnessPerception, NotebookCarrier

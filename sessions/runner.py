@@ -1,0 +1,380 @@
+"""One session at work: its core, and the hands that do what the core decides."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from .core import counters
+from .core.config import SessionConfig
+from .core.effects import (
+    AdmitFrame,
+    AdvanceEpoch,
+    AppendInput,
+    AssessTurn,
+    CancelPerception,
+    CancelResponse,
+    ClearTimer,
+    CloseEngine,
+    Count,
+    DropAudio,
+    EndSession,
+    FlushCarrier,
+    ForgetInput,
+    GrantCredit,
+    HoldCarrier,
+    Notify,
+    OpenEngine,
+    OpenPerception,
+    ReleaseTrack,
+    ResumeCarrier,
+    SetTimer,
+    StartResponse,
+    Transcribe,
+)
+from .core.events import (
+    AudioArrived,
+    CarrierAttached,
+    CarrierLost,
+    DuplexFrame,
+    EngineAudio,
+    Event,
+    ItemCreate,
+    TimerDue,
+)
+from .core.session import Session
+from .core.state import Abilities
+from .core.timeline import TICK_RATE, Ticks
+from .handle import SessionHandle
+from .journal import Journal
+from .mailbox import Mail, Mailbox
+from .own_voice import OwnVoice
+from .ports import Busy, CarrierPort, OutputFrame, Rewinds
+from .tracks import OutputTrack, silence, ticks_of
+
+if TYPE_CHECKING:
+    from .manager import SessionManager
+
+log = logging.getLogger(__name__)
+
+AUDIO_WAITING = 60 * 48_000
+"""Bytes of user audio that may wait in a mailbox (60 s at 24 kHz)."""
+MAIL_WAITING = 2_000
+"""Mails from which a reader is asked to wait."""
+BATCH = 64
+"""Mails handled before other sessions get the loop again."""
+
+
+def _attached(carrier: CarrierPort) -> CarrierAttached:
+    can = carrier.capabilities
+    return CarrierAttached(can.acknowledged, can.paced, can.delay)
+
+
+class Runner:
+    """One session: mailbox, task, timers, output tracks, and the hands of its core."""
+
+    def __init__(self, manager: SessionManager, session: str, carrier: CarrierPort, config: SessionConfig) -> None:
+        self._manager = manager
+        self._engine = manager.engine
+        self._perception = manager.perception
+        self.counters = manager.counters
+        self._carrier = carrier
+        self.session = session
+        self.attachment = 1
+        self.token = secrets.token_urlsafe(24)
+        can, hears = manager.engine.capabilities, manager.perception.capabilities
+        self._core = Session(
+            session,
+            manager.incarnation,
+            config,
+            Abilities(
+                can.turns == "engine",
+                can.listens == "audio",
+                hears.transcripts,
+                can.voices,
+                hears.noise_reduction,
+                hears.logprobs,
+            ),
+        )
+        self._rate = can.output_rate
+        self._own_voice = OwnVoice(session, manager.perception, can.output_rate)
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._began = self._loop.time()
+        self.mailbox = Mailbox(AUDIO_WAITING)
+        self._wake = asyncio.Event()
+        self._room = asyncio.Event()
+        self._room.set()
+        self._partings: deque[asyncio.Event] = deque()
+        self.done = asyncio.Event()
+        self._tracks: dict[str, OutputTrack] = {}
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self.input_end: Ticks = 0
+        self._pcm: bytes | None = None
+        self._pcm_rate = 0
+        self._journal: Journal | None = None
+        if manager.recorder is not None:
+            self._journal = manager.recorder.open(
+                session, manager.incarnation, config, self._core.state.abilities, self._rate
+            )
+        self._hands: dict[type, Callable[[Any], None]] = {
+            OpenPerception: lambda e: self._perception.open(session, e, self.emit),
+            Transcribe: lambda e: self._perception.transcribe(session, e),
+            AssessTurn: lambda e: self._perception.assess(session, e),
+            CancelPerception: lambda e: self._perception.cancel(session, e.request),
+            ForgetInput: lambda e: self._perception.forget(session, e.before),
+            OpenEngine: lambda e: self._engine.open(e.fence, e.config, self.emit),
+            AppendInput: self._append_input,
+            StartResponse: self._engine.start,
+            GrantCredit: self._engine.grant,
+            CancelResponse: lambda e: self._engine.cancel(e.fence, e.response),
+            AdvanceEpoch: self._advance,
+            CloseEngine: lambda e: self._close_ports(),
+            AdmitFrame: self._admit,
+            DropAudio: self._drop,
+            ReleaseTrack: self._release,
+            HoldCarrier: self._hold,
+            ResumeCarrier: self._resume,
+            FlushCarrier: self._flush,
+            Notify: lambda e: self._carrier.notify(e.notice),
+            SetTimer: self._set_timer,
+            ClearTimer: self._clear_timer,
+            Count: lambda e: self.counters.add(e.name, e.by),
+            EndSession: self._end,
+        }
+
+    # --- in ----------------------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Attach the carrier at once, so that a refusal (`Busy`) reaches the caller and nothing stays behind."""
+        try:
+            self._handle(Mail(_attached(self._carrier)))
+        except Busy:
+            self._close_ports()
+            if self._journal is not None:
+                self._journal.discard()
+            raise
+        self._task = self._loop.create_task(self._run(), name=self.session)
+
+    def join(self, carrier: CarrierPort) -> None:
+        """Another carrier; from here on nothing is taken from the one before."""
+        self.attachment += 1
+        self.token = secrets.token_urlsafe(24)
+        self.put(Mail(_attached(carrier), carrier=carrier))
+
+    def handle(self) -> SessionHandle:
+        """For the carrier that was given last, once."""
+        parted = asyncio.Event()
+        self._partings.append(parted)
+        return SessionHandle(self, self.attachment, self.token, parted)
+
+    def emit(self, event: Event, pcm: bytes | None = None) -> None:
+        """`Emit` of the ports: from any thread."""
+        mail = Mail(event, pcm, self._rate)
+        if threading.get_ident() == self._thread:
+            self.put(mail)
+        else:
+            self._manager.crossing.put(self, mail)
+
+    def put(self, mail: Mail) -> None:
+        lost = self.mailbox.put(mail)
+        if lost:
+            self.counters.add("input_overflow", lost)
+        if len(self.mailbox) > MAIL_WAITING:
+            self._room.clear()
+        self._wake.set()
+
+    def audio(self, pcm: bytes, rate: int, concealed: bool = False) -> None:
+        start = self.input_end
+        self.input_end += ticks_of(pcm, rate)
+        if self.input_end > start:
+            self.put(Mail(AudioArrived(start, self.input_end, concealed), pcm, rate))
+
+    def item(self, create: ItemCreate, pcm: bytes, rate: int) -> None:
+        start = self.input_end
+        self.input_end += ticks_of(pcm, rate)
+        self.put(Mail(replace(create, audio=AudioArrived(start, self.input_end)), pcm, rate))
+
+    @property
+    def has_room(self) -> bool:
+        return self._room.is_set()
+
+    async def room(self) -> None:
+        await self._room.wait()
+
+    # --- the task ----------------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        try:
+            while not self._core.state.closed:
+                await self._wake.wait()
+                self._wake.clear()
+                handled = 0
+                while not self._core.state.closed and (mail := self.mailbox.take()) is not None:
+                    self._handle(mail)
+                    handled += 1
+                    if handled % BATCH == 0:
+                        await asyncio.sleep(0)
+                self._room.set()
+        except Exception:
+            # A fault of ours in one session must not take the others along, nor leave anything of it behind.
+            log.exception("session %s failed", self.session)
+            self.counters.add(counters.SESSION_FAULT)
+            self._close_ports()
+            self._end(EndSession("internal_error"))
+        finally:
+            self._manager.forget(self.session)
+            while (mail := self.mailbox.take()) is not None:
+                if mail.carrier is not None:
+                    mail.carrier.end("session_over")
+            for parted in self._partings:
+                parted.set()
+            self.done.set()
+
+    def _now(self) -> Ticks:
+        return max(self._core.state.now, round((self._loop.time() - self._began) * TICK_RATE))
+
+    def _handle(self, mail: Mail) -> None:
+        event = mail.event
+        now = self._now()
+        if self._journal is not None:
+            self._journal.event(event, now, mail.pcm, mail.rate)
+        if mail.pcm is not None:
+            self._keep(event, mail.pcm)
+        if isinstance(event, ItemCreate) and event.audio is not None and mail.pcm is not None:
+            self._feed_item(event.audio.start, mail.pcm, mail.rate)
+        elif isinstance(event, AudioArrived):
+            self._pcm = mail.pcm if mail.pcm is not None else silence(event.end - event.start, 24_000)
+            self._pcm_rate = mail.rate if mail.pcm is not None else 24_000
+            self._perception.feed(self.session, event.start, self._pcm, self._pcm_rate)
+            self._own_voice.arrived(event.start, event.end, now)
+        effects = self._core.handle(event, now)
+        if mail.carrier is not None:
+            self._replace(mail.carrier)
+        elif type(event) is CarrierLost:
+            self._partings[0].set()
+        if self._journal is not None:
+            self._journal.effects(effects)
+        hands = self._hands
+        for effect in effects:
+            hands[type(effect)](effect)
+
+    def _replace(self, carrier: CarrierPort) -> None:
+        """The core has taken another carrier: what the one before still had to say belongs to a dead epoch."""
+        self._carrier.flush(self._core.fence)
+        self._carrier.end("replaced")
+        self._carrier = carrier
+        self._partings.popleft().set()
+
+    def _feed_item(self, start: Ticks, pcm: bytes, rate: int) -> None:
+        """Audio of an item is only listened to on request: no speech is reported in it."""
+        listening = OpenPerception.of(self._core.state.config)
+        aloof = replace(listening, speech=False)
+        self._perception.open(self.session, aloof, self.emit)
+        self._perception.feed(self.session, start, pcm, rate)
+        self._perception.open(self.session, listening, self.emit)
+
+    def _keep(self, event: Event, pcm: bytes) -> None:
+        """Hold engine audio until the core admits or drops it."""
+        if isinstance(event, EngineAudio):
+            source = event.response
+            state = self._core.state
+            if source not in state.asides and (state.active is None or state.active.id != source):
+                return
+        elif isinstance(event, DuplexFrame):
+            source = "duplex"
+        else:
+            return
+        track = self._tracks.get(source)
+        if track is None:
+            track = self._tracks[source] = OutputTrack(self._rate, event.start)
+        if not track.append(event.start, pcm) and source == "duplex":
+            track = self._tracks[source] = OutputTrack(self._rate, event.start)
+            track.append(event.start, pcm)
+
+    # --- hands -------------------------------------------------------------------------------------------------------
+
+    def _append_input(self, effect: AppendInput) -> None:
+        if self._pcm is not None:
+            self._engine.append(self.session, effect.start, self._pcm, self._pcm_rate)
+
+    def _advance(self, effect: AdvanceEpoch) -> None:
+        if effect.heard is not None and isinstance(self._engine, Rewinds):
+            self._engine.rewind(effect.fence, effect.heard)
+        else:
+            self._engine.advance(effect.fence)
+
+    def _admit(self, effect: AdmitFrame) -> None:
+        length = effect.end - effect.start
+        pcm = self._tracks[effect.source].cut(effect.source_start, effect.source_start + length)
+        if self._journal is not None:
+            self._journal.sent(effect, pcm)
+        frame = OutputFrame(
+            effect.fence,
+            effect.sequence,
+            effect.response,
+            effect.item,
+            effect.start,
+            effect.end,
+            effect.placed_at,
+            pcm,
+            self._rate,
+        )
+        if self._core.state.config.turns is not None:
+            self._own_voice.play(frame.placed_at, pcm, self._core.state.now)
+        self._carrier.admit(frame)
+
+    def _hold(self, effect: HoldCarrier) -> None:
+        self._carrier.hold()
+        if self._carrier.capabilities.paced:
+            self._own_voice.hold(self._core.state.now)
+
+    def _resume(self, effect: ResumeCarrier) -> None:
+        self._carrier.resume()
+        self._own_voice.resume(self._core.state.now)
+
+    def _flush(self, effect: FlushCarrier) -> None:
+        self._carrier.flush(effect.fence)
+        self._own_voice.flush(self._core.state.now)
+
+    def _drop(self, effect: DropAudio) -> None:
+        self.counters.add(f"dropped_ticks_{effect.why}", effect.end - effect.start)
+        track = self._tracks.get(effect.source)
+        if track is not None and effect.source == "duplex" and self._core.state.active is None:
+            track.drop_before(effect.end)
+
+    def _release(self, effect: ReleaseTrack) -> None:
+        self._tracks.pop(effect.source, None)
+
+    def _set_timer(self, effect: SetTimer) -> None:
+        self._clear_timer(effect)
+        due = self._began + effect.due / TICK_RATE
+        self._timers[effect.name] = self._loop.call_at(due, self._timer_due, effect.name)
+
+    def _clear_timer(self, effect: SetTimer | ClearTimer) -> None:
+        timer = self._timers.pop(effect.name, None)
+        if timer is not None:
+            timer.cancel()
+
+    def _timer_due(self, name: str) -> None:
+        self._timers.pop(name, None)
+        self.put(Mail(TimerDue(name)))
+
+    def _close_ports(self) -> None:
+        self._engine.close(self.session)
+        self._perception.close(self.session)
+
+    def _end(self, effect: EndSession) -> None:
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        self._tracks.clear()
+        if self._journal is not None:
+            self._journal.close(effect.reason)
+        self._carrier.end(effect.reason)
