@@ -19,6 +19,8 @@
 
 /** The id of the entry for a sound over the agent that may become a turn or nothing. */
 const UNDECIDED = 'undecided';
+/** Entries that outlive a reload. */
+const SAVED = 200;
 const TRANSCRIPTION = 'conversation.item.input_audio_transcription';
 
 export class Conversation extends EventTarget {
@@ -89,9 +91,9 @@ export class Conversation extends EventTarget {
     for (const entry of [...this.entries]) this.remove(entry.id);
   }
 
-  /** Plain data for `restore`. */
+  /** The newest entries as plain data for `restore`. */
   save() {
-    return this.entries.filter((entry) => entry.id !== UNDECIDED);
+    return this.entries.filter((entry) => entry.id !== UNDECIDED).slice(-SAVED);
   }
 
   /** @param {unknown} saved  What `save` gave in an earlier life of the page. */

@@ -85,6 +85,18 @@ export function microphoneProblem(error) {
 }
 
 /**
+ * Why there is no sound, where it is not the microphone.
+ * @param {unknown} error
+ * @returns {Problem}
+ */
+export const soundProblem = (error) => ({
+  code: 'no_sound',
+  title: 'The sound could not be set up.',
+  remedy: error instanceof Error ? error.message : String(error),
+  retry: true,
+});
+
+/**
  * Why the server did not take the call.
  * @param {number} status
  * @param {{code?: string, message?: string}} error  The `error` of the answer's body.

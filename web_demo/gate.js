@@ -31,11 +31,14 @@ export class Gate {
    * @param {number} epoch
    * @param {number|null} from  RTP timestamp of its first packet.
    * @param {number} now        Page time, ms.
-   * @returns {boolean} Whether it is a new one, so that all is muted now.
+   * @param {number|null} [rtp] What sounds now.
+   * @returns {boolean} Whether it is a new one of which nothing sounds yet, so that all is muted now.
    */
-  begin(epoch, from, now) {
+  begin(epoch, from, now, rtp = null) {
     if (this.epoch !== null && epoch < this.epoch) return false;
-    const grown = this.epoch !== null && epoch > this.epoch;
+    // A statement that was long on its way comes when there is nothing left to mute, unless the page had muted already.
+    const late = from !== null && rtp !== null && rtpDistance(rtp, from) >= MARGIN && !this.muted;
+    const grown = this.epoch !== null && epoch > this.epoch && !late;
     this.epoch = epoch;
     if (grown) {
       this.muted = true;

@@ -5,7 +5,7 @@ import { Captions } from './captions.js';
 import { Controls } from './controls.js';
 import { Conversation } from './conversation.js';
 import { byId } from './dom.js';
-import { Explained } from './explain.js';
+import { Explained, soundProblem } from './explain.js';
 import { Figures } from './figures.js';
 import { Health } from './health.js';
 import { Levels, loadTap } from './levels.js';
@@ -19,6 +19,7 @@ import { Session } from './session.js';
 import { choices, keepResume, keptResume } from './settings.js';
 import { Stage } from './stage.js';
 import { Status } from './status.js';
+import { tab } from './store.js';
 import { applyTheme } from './theme.js';
 import { Timeline } from './timeline.js';
 
@@ -115,7 +116,7 @@ class App {
     this.connectedIn = null;
     this.#status.clear();
     this.conversation.clear();
-    sessionStorage.removeItem(CONVERSATION);
+    tab.remove(CONVERSATION);
     const track = await this.#open(withoutMicrophone);
     if (track !== undefined) await this.session.open(track, this.#wanted());
   }
@@ -134,7 +135,7 @@ class App {
     }
     this.#status.clear();
     try {
-      const kept = JSON.parse(sessionStorage.getItem(CONVERSATION) ?? '{}');
+      const kept = JSON.parse(tab.get(CONVERSATION) ?? '{}');
       if (kept.session === resume.session) this.conversation.restore(kept.entries);
     } catch {
       // What is kept is a convenience; the session itself is with the server.
@@ -146,7 +147,7 @@ class App {
   async end() {
     this.#wish += 1;
     this.#asking = false;
-    sessionStorage.removeItem(CONVERSATION);
+    tab.remove(CONVERSATION);
     await this.session.end();
   }
 
@@ -215,8 +216,7 @@ class App {
     } catch (error) {
       if (wish !== this.#wish) return undefined;
       this.#asking = false;
-      if (!(error instanceof Explained)) throw error;
-      this.#problem(error.problem);
+      this.#problem(error instanceof Explained ? error.problem : soundProblem(error));
       return undefined;
     }
   }
@@ -395,7 +395,7 @@ class App {
   #keep() {
     if (this.session.state === 'idle') return;
     const kept = { session: this.session.id, entries: this.conversation.save() };
-    sessionStorage.setItem(CONVERSATION, JSON.stringify(kept));
+    tab.set(CONVERSATION, JSON.stringify(kept));
   }
 }
 

@@ -64,7 +64,7 @@ export class Playback extends EventTarget {
    * @param {number|null} from
    */
   begin(epoch, from) {
-    if (this.gate.begin(epoch, from, performance.now())) this.#ramp(0);
+    if (this.gate.begin(epoch, from, performance.now(), this.rtp)) this.#ramp(0);
   }
 
   /** Silence at once, because the page asks for a cut. */

@@ -3,6 +3,8 @@
  * both are gone with it.
  */
 
+import { local, tab } from './store.js';
+
 /**
  * @typedef {'semantic'|'silence'|'push'} Turns  How a turn ends: as it sounds, by silence, by letting go of a button.
  * @typedef {object} Choices
@@ -40,7 +42,7 @@ export function choices() {
   /** @type {Record<string, unknown>} */
   let kept = {};
   try {
-    kept = JSON.parse(localStorage.getItem(CHOICES) ?? '{}') ?? {};
+    kept = JSON.parse(local.get(CHOICES) ?? '{}') ?? {};
   } catch {
     // Somebody else's; ours are written anew with the next choice.
   }
@@ -55,16 +57,16 @@ export function choices() {
 
 /** @param {Partial<Choices>} changes */
 export function choose(changes) {
-  localStorage.setItem(CHOICES, JSON.stringify({ ...choices(), ...changes }));
+  local.set(CHOICES, JSON.stringify({ ...choices(), ...changes }));
 }
 
 /** The API key, '' for none. */
-export const apiKey = () => sessionStorage.getItem(API_KEY) ?? '';
+export const apiKey = () => tab.get(API_KEY) ?? '';
 
 /** @param {string} key */
 export function keepApiKey(key) {
-  if (key) sessionStorage.setItem(API_KEY, key);
-  else sessionStorage.removeItem(API_KEY);
+  if (key) tab.set(API_KEY, key);
+  else tab.remove(API_KEY);
 }
 
 /** @returns {Record<string, string>} */
@@ -76,7 +78,7 @@ export function authorization() {
 /** @returns {Resume|null} */
 export function keptResume() {
   try {
-    const kept = JSON.parse(sessionStorage.getItem(RESUME) ?? 'null');
+    const kept = JSON.parse(tab.get(RESUME) ?? 'null');
     const valid = typeof kept?.session === 'string' && typeof kept.token === 'string' && typeof kept.at === 'number';
     return valid ? kept : null;
   } catch {
@@ -86,6 +88,6 @@ export function keptResume() {
 
 /** @param {Resume|null} resume */
 export function keepResume(resume) {
-  if (resume) sessionStorage.setItem(RESUME, JSON.stringify(resume));
-  else sessionStorage.removeItem(RESUME);
+  if (resume) tab.set(RESUME, JSON.stringify(resume));
+  else tab.remove(RESUME);
 }

@@ -1,4 +1,4 @@
-/** The word on how it stands, spoken to screen readers too, and the notice of a problem with its remedy. */
+/** The word on how it stands, and the notice of a problem with its remedy. */
 
 import { byId, write } from './dom.js';
 
@@ -19,7 +19,14 @@ const WORDS = {
   muted: 'Muted',
 };
 
+/**
+ * What a screen reader says, into the conversation: only what one does not hear by itself.
+ * @type {Partial<Record<Stage, string>>}
+ */
+const ANNOUNCED = { opening: 'Connecting', listening: 'Connected', muted: 'Muted', rejoining: 'Reconnecting', idle: 'Not connected' };
+
 export class Status {
+  #announced = byId('announced');
   #state = byId('state');
   #word = byId('state-word');
   #notice = byId('notice');
@@ -34,6 +41,8 @@ export class Status {
   show(stage) {
     this.#state.dataset.stage = stage;
     write(this.#word, WORDS[stage]);
+    const announced = ANNOUNCED[stage];
+    if (announced) write(this.#announced, announced);
   }
 
   /** @param {Problem} problem */

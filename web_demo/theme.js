@@ -1,12 +1,14 @@
 /** Light, dark, or as the system has it. */
 
+import { local } from './store.js';
+
 const KEY = 'talkover.theme';
 
 /** @typedef {'auto'|'light'|'dark'} Theme */
 
 /** @returns {Theme} */
 export function theme() {
-  const kept = localStorage.getItem(KEY);
+  const kept = local.get(KEY);
   return kept === 'light' || kept === 'dark' ? kept : 'auto';
 }
 
@@ -25,7 +27,7 @@ export function applyTheme() {
 export function switchTheme() {
   const wanted = isDark() ? 'light' : 'dark';
   const system = matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light';
-  if (wanted === system) localStorage.removeItem(KEY);
-  else localStorage.setItem(KEY, wanted);
+  if (wanted === system) local.remove(KEY);
+  else local.set(KEY, wanted);
   applyTheme();
 }

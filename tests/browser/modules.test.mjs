@@ -35,6 +35,15 @@ test('a greater epoch mutes until its first packet has sounded for the margin', 
   assert.equal(gate.muted, false);
 });
 
+test('an epoch whose sound has long begun does not mute it', () => {
+  const gate = new Gate();
+  gate.begin(0, null, 0);
+  assert.equal(gate.begin(1, 9600, 100, 9600 + MARGIN), false);
+  assert.equal(gate.muted, false);
+  assert.equal(gate.epoch, 1);
+  assert.equal(gate.begin(2, 19_200, 200, 19_200 + MARGIN - 1), true);
+});
+
 test('an older epoch that arrives late changes nothing', () => {
   const gate = new Gate();
   gate.begin(1, 0, 0);

@@ -354,6 +354,23 @@ def test_a_microphone_that_is_not_there_any_more_is_replaced_by_the_systems(brow
         assert page.page.evaluate("() => window.probe.app.microphone.track.label") != ""
 
 
+def test_a_browser_that_keeps_nothing_does_not_keep_one_from_talking(browser: Browser, url: str) -> None:
+    blocked = "".join(
+        f"Object.defineProperty(window, '{name}', {{get() {{ throw new DOMException('', 'SecurityError'); }}}});"
+        for name in ("localStorage", "sessionStorage")
+    )
+    with VoicePage(browser, url, records=False) as page:
+        page.page.add_init_script(blocked)
+        page.visit()
+        page.page.click("#switch-theme")
+        page.start()
+        mark = page.mark()
+        page.page.evaluate("() => window.probe.breakOff()")
+        page.wait_event("session.created", mark)
+        page.live()
+        assert page.faults == []
+
+
 def test_a_full_server_says_so(browser: Browser) -> None:
     script = "[[reply]]\ntone_hz = 440\nseconds = 1.0\n"
     with ServerProcess("scripted", script, arguments=["--max-sessions", "1"]) as small:
