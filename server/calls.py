@@ -34,7 +34,7 @@ from .auth import ORIGIN, SUBPROTOCOL, Access, Denied, Grant
 from .carriers.webrtc import sdp
 from .carriers.webrtc.carrier import WebRtcCarrier
 from .carriers.webrtc.pacer import Pacer
-from .carriers.webrtc.peer import PeerSettings, ice_servers
+from .carriers.webrtc.peer import NoAddress, PeerSettings, ice_servers
 from .dialects.checks import INVALID_VALUE, MISSING, Json, Object, Rejected, a_string, an_object, parse, required
 from .dialects.realtime_track import TrackDialect
 from .settings import Settings
@@ -195,6 +195,8 @@ class Calls:
             self._counters.add("sessions_refused")
             headers = {"Retry-After": str(math.ceil(busy.retry_after))}
             return http.error(503, "server_busy", str(busy), kind="server_error", headers=headers)
+        except NoAddress as nowhere:
+            return http.error(503, "no_address", str(nowhere), kind="server_error")
         except OpusUnavailable as missing:
             return http.error(503, "opus_unavailable", str(missing), kind="server_error")
 

@@ -428,6 +428,14 @@ async def test_a_call_beyond_the_limit_is_refused_and_there_is_room_after_a_hang
             await other.event("session.created")
 
 
+async def test_a_server_without_an_address_for_calls_says_so() -> None:
+    async with served(rtc_addresses=("192.0.2.77",)) as place, place.http() as http:
+        with pytest.raises(CallRefused) as refused:
+            await Caller().call(http)
+        assert (refused.value.status, refused.value.error["code"]) == (503, "no_address")
+        assert "--rtc-address" in refused.value.error["message"]
+
+
 async def test_an_engine_without_room_refuses_the_call_and_leaves_nothing() -> None:
     async with served(CountingEngine(room=0)) as place, place.http() as http:
         with pytest.raises(CallRefused) as refused:

@@ -41,6 +41,10 @@ class PeerSettings:
     """Whether the client's encoder may send nothing in silence."""
 
 
+class NoAddress(Exception):
+    """This server has no address that a call could use; the message says where to look."""
+
+
 class PeerEvents(seam.MediaSink, Protocol):
     """Who a connection serves. Nothing of it may raise."""
 
@@ -74,20 +78,27 @@ class Peer:
         self._connection.on("connectionstatechange", self._state)
 
     async def answer(self, offer: sdp.Offer) -> str:
-        """The SDP answer, with all candidates. Raises OfferRefused for what only aiortc finds wrong with the offer."""
+        """The SDP answer, with all candidates. Raises OfferRefused for what only aiortc finds wrong with the offer, and
+        NoAddress."""
         settings = self._settings
         try:
             await self._connection.setRemoteDescription(RTCSessionDescription(offer.text, "offer"))
+            with seam.local_addresses(settings.addresses):
+                await asyncio.wait_for(self._connection.setLocalDescription(), GATHER_WITHIN)
+            answer = self._connection.localDescription.sdp
         except Exception as error:
-            # Its parser tells what it dislikes by whatever goes wrong in it: assertions, look-ups, conversions.
+            # It tells what it dislikes by whatever goes wrong in it: assertions, look-ups, conversions.
             log.info("an offer could not be used: %r", error)
             told = str(error) or type(error).__name__
             raise sdp.OfferRefused(sdp.INVALID, f"the offer cannot be used: {told[:200]}") from error
-        with seam.local_addresses(settings.addresses):
-            await asyncio.wait_for(self._connection.setLocalDescription(), GATHER_WITHIN)
+        if "a=candidate:" not in answer:
+            raise NoAddress(
+                "the server has no address that calls could use; whoever runs it finds more in its --rtc-address, "
+                "--ice-server and --ice-relay-only"
+            )
         seam.watch_checks(self._connection, self._events.alive)
         return sdp.write_answer(
-            self._connection.localDescription.sdp,
+            answer,
             offer,
             bitrate=settings.bitrate,
             dtx=settings.dtx,
@@ -117,8 +128,10 @@ class Peer:
         self.media.close()
         try:
             await asyncio.wait_for(self._connection.close(), CLOSE_WITHIN)
-        except TimeoutError:
-            log.warning("a peer connection did not close within %s s", CLOSE_WITHIN)
+        except Exception as error:
+            # A description that was applied in part leaves a connection that cannot end itself.
+            log.info("a peer connection could not be closed in order: %r", error)
+            await seam.abort(self._connection)
 
 
 def ice_servers(

@@ -20,6 +20,7 @@ NO_AUDIO: Final = "no_audio"
 WRONG_CODEC: Final = "unsupported_codec"
 
 _MEDIA: Final = re.compile(r"m=([a-z]+) (\d+)(?:/\d+)? ([A-Z/]+) (\S.*)")
+_MID: Final = re.compile(r"a=mid:[!-~]+")
 _OPUS: Final = re.compile(r"a=rtpmap:(\d+) opus/48000/2", re.IGNORECASE)
 
 
@@ -96,9 +97,11 @@ def read_offer(text: str) -> Offer:
     for place in kept:
         _check_transport(session, sections[place])
     mids = [sections[place].value("mid") for place in kept]
+    if len(set(mids)) < len(mids):
+        raise OfferRefused(INVALID, f"two sections of the offer have the same a=mid:{mids[0]}")
     head = [line for line in session if not line.startswith("a=group:")]
     bundles = [line.split()[1:] for line in session if line.startswith("a=group:BUNDLE")]
-    bundled = [mid for mid in (bundles[0] if bundles else []) if mid in mids]
+    bundled = [mid for mid in dict.fromkeys(bundles[0] if bundles else []) if mid in mids]
     if bundled:
         head.append(f"a=group:BUNDLE {' '.join(bundled)}")
     body = [line for place in kept for line in _without_names(sections[place]).lines]
@@ -158,8 +161,9 @@ def _check_transport(session: list[str], section: Section) -> None:
     ):
         if not (section.value(name) or whole.value(name)):
             raise OfferRefused(INVALID, f"the {section.kind} section has no {what} (a={name})")
-    if section.value("mid") is None:
-        raise OfferRefused(INVALID, f"the {section.kind} section has no a=mid")
+    names = [line for line in section.lines if line.startswith("a=mid:")]
+    if len(names) != 1 or not _MID.fullmatch(names[0]):
+        raise OfferRefused(INVALID, f"the {section.kind} section has no a=mid, or more than one")
     setup = section.value("setup") or whole.value("setup")
     if setup not in ("actpass", "active", "passive"):
         raise OfferRefused(INVALID, f"the {section.kind} section has no a=setup of actpass, active or passive")
@@ -168,23 +172,20 @@ def _check_transport(session: list[str], section: Section) -> None:
 def _without_names(section: Section) -> Section:
     """Without candidates that are names: resolving them asks the network by multicast and waits for a second each.
 
-    Where one is left out the end of candidates is, too: the client will show its address by its first check.
+    The end of candidates is left out, too: a client of which no address is known shows one by its first check, and ICE
+    would give up before.
     """
     lines: list[str] = []
-    named = False
     candidates = 0
     for line in section.lines:
+        if line == "a=end-of-candidates":
+            continue
         if line.startswith("a=candidate:"):
             words = line.split()
-            if len(words) > 4 and words[4].endswith(".local"):
-                named = True
-                continue
             candidates += 1
-            if candidates > CANDIDATES_MOST:
+            if candidates > CANDIDATES_MOST or (len(words) > 4 and words[4].endswith(".local")):
                 continue
         lines.append(line)
-    if named:
-        lines = [line for line in lines if line != "a=end-of-candidates"]
     return replace(section, lines=tuple(lines))
 
 

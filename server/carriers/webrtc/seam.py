@@ -12,11 +12,13 @@
   others. It is replaced by one that looks at a context variable.
 * Signs of life. Connectivity checks of the peer arrive at `aioice.ice.Connection.request_received`.
 * The longest message that the peer takes stands in the SCTP transport.
+* The end of a connection that cannot end itself: its ICE transports, by name.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -39,6 +41,9 @@ from pylibsrtp import Error as SrtpError
 
 from . import rtp
 
+log = logging.getLogger(__name__)
+
+ABORT_WITHIN: Final = 5.0
 CLOCK: Final = 48_000
 SOURCES_MOST: Final = 8
 """Sources of one section that are counted; a peer has one, and another one after each change of its microphone."""
@@ -269,3 +274,13 @@ def _ice_connections(connection: RTCPeerConnection) -> list[Any]:
 def longest_message(connection: RTCPeerConnection) -> int:
     """Bytes of the longest data channel message that the peer takes (RFC 8841 section 6); 0: any."""
     return int(connection.sctp._remote_max_message_size) if connection.sctp is not None else 0
+
+
+async def abort(connection: RTCPeerConnection) -> None:
+    """Close the sockets of a connection that cannot be closed in order."""
+    transports: set[Any] = vars(connection)["_RTCPeerConnection__iceTransports"]
+    for transport in list(transports):
+        try:
+            await asyncio.wait_for(transport.stop(), ABORT_WITHIN)
+        except Exception as error:
+            log.warning("the sockets of a peer connection stay open: %r", error)

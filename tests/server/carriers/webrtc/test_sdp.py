@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from server.carriers.webrtc import sdp
 from server.carriers.webrtc.sdp import OfferRefused, read_offer, write_answer
@@ -87,14 +91,14 @@ def test_host_candidates_are_given_the_public_address_and_others_are_left_alone(
     assert relay in answer
 
 
-def test_candidates_that_are_names_are_left_out_and_so_is_their_end() -> None:
+def test_candidates_that_are_names_are_left_out_and_so_is_the_end_of_candidates() -> None:
     address = "a=candidate:1 1 udp 2113937151 192.0.2.1 4000 typ host"
     name = "a=candidate:2 1 udp 2113937151 5f2e-11.local 4001 typ host"
     offer = read_offer(text([*AUDIO, address, name, "a=end-of-candidates"], bundle="0"))
     assert address in offer.text
     assert ".local" not in offer.text
     assert "end-of-candidates" not in offer.text
-    assert "end-of-candidates" in read_offer(text([*AUDIO, address, "a=end-of-candidates"], bundle="0")).text
+    assert "end-of-candidates" not in read_offer(text([*AUDIO, "a=end-of-candidates"], bundle="0")).text
 
 
 def test_no_more_candidates_are_tried_than_a_bound() -> None:
@@ -119,7 +123,10 @@ def test_no_more_candidates_are_tried_than_a_bound() -> None:
         (text(without(AUDIO, "a=fingerprint")), sdp.INVALID, "a=fingerprint"),
         (text(without(AUDIO, "a=setup")), sdp.INVALID, "a=setup"),
         (text(without(AUDIO, "a=mid")), sdp.INVALID, "a=mid"),
+        (text([*AUDIO, "a=mid:7"]), sdp.INVALID, "a=mid"),
+        (text([line.replace("a=mid:0", "a=mid:") for line in AUDIO]), sdp.INVALID, "a=mid"),
         (text(without(AUDIO, "a=rtcp-mux")), sdp.INVALID, "a=rtcp-mux"),
+        (text(AUDIO, [line.replace("a=mid:2", "a=mid:0") for line in DATA]), sdp.INVALID, "the same a=mid:0"),
         (text(AUDIO, without(DATA, "a=ice-pwd")), sdp.INVALID, "application section has no ICE password"),
         (text(["m=audio nine UDP/TLS/RTP/SAVPF 111"]), sdp.INVALID, "media line"),
         (text(*[VIDEO] * 40), sdp.INVALID, "media sections"),
@@ -139,3 +146,26 @@ def test_what_stands_at_the_session_counts_for_its_sections() -> None:
     for line in SECURE:
         bare = [one for one in bare if one != line]
     assert read_offer("\r\n".join([*session, *bare])).kept == (0,)
+
+
+@given(st.data())
+def test_whatever_becomes_of_an_offer_on_its_way_it_is_taken_or_refused(data: st.DataObject) -> None:
+    lines = text(VIDEO, AUDIO, DATA).split("\r\n")
+    for _ in range(data.draw(st.integers(1, 4))):
+        place = data.draw(st.integers(0, len(lines) - 1))
+        match data.draw(st.sampled_from(("drop", "repeat", "cut", "swap", "write"))):
+            case "drop" if len(lines) > 1:
+                del lines[place]
+            case "repeat":
+                lines.insert(place, lines[data.draw(st.integers(0, len(lines) - 1))])
+            case "cut":
+                lines[place] = lines[place][: data.draw(st.integers(0, 40))]
+            case "swap":
+                other = data.draw(st.integers(0, len(lines) - 1))
+                lines[place], lines[other] = lines[other], lines[place]
+            case _:
+                lines[place] = data.draw(st.text(max_size=30))
+    with contextlib.suppress(OfferRefused):
+        offer = read_offer("\r\n".join(lines))
+        assert [offer.sections[place].kind for place in offer.kept].count("audio") == 1
+        assert "m=video" not in offer.text

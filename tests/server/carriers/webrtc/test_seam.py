@@ -100,6 +100,19 @@ def test_datagrams_arrive_at_a_method_that_can_be_replaced_and_their_protection_
     assert "except pylibsrtp.Error" in source
 
 
+async def test_the_sockets_of_a_connection_are_found_and_closed_where_it_cannot_end_itself() -> None:
+    connection = RTCPeerConnection(RTCConfiguration(iceServers=[]))
+    connection.addTransceiver("audio")
+    with seam.local_addresses(["127.0.0.1"]):
+        await connection.setLocalDescription(await connection.createOffer())
+    transports = list(vars(connection)["_RTCPeerConnection__iceTransports"])
+    assert transports
+    await seam.abort(connection)
+    assert [one.state for one in transports] == ["closed"]
+    assert all(not one._connection._protocols for one in transports)
+    await connection.close()
+
+
 class Sink:
     """Keeps what comes."""
 
