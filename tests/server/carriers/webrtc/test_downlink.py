@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from codec.opus import OpusDecoder, OpusEncoder
@@ -236,3 +238,57 @@ def test_at_the_end_of_the_session_held_audio_is_not_waited_for() -> None:
     releases, _ = ear.packets(2)
     assert [notice for release in releases for notice in release.notices] == [CLOSED]
     assert not ear.downlink
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("admit"), st.sampled_from((10, 20, 30, 47))),
+            st.tuples(st.sampled_from(("hold", "resume", "flush", "next", "late", "beside")), st.integers(1, 6)),
+        ),
+        max_size=60,
+    )
+)
+def test_whatever_happens_each_sample_is_sent_once_in_order_or_cleared_and_none_after_its_epoch(
+    happens: list[tuple[str, int]],
+) -> None:
+    ear = Ear()
+    epoch, number, held = 0, 0, False
+    ends: dict[int, int] = {}
+    sent: dict[str, int] = {}
+    for what, count in happens:
+        match what:
+            case "admit":
+                start = ends.get(epoch, 0)
+                fence = Fence("s", 1, epoch)
+                ear.downlink.admit(frame(number, fence, ms=count, response=f"r{epoch}", start=start))
+                ends[epoch] = start + count * 48
+                number += 1
+            case "late" if epoch:
+                ear.downlink.admit(frame(number, Fence("s", 1, epoch - 1), response="late", start=0))
+            case "beside":
+                ear.downlink.admit(frame(number, BESIDE, response="x", start=0))
+            case "hold":
+                ear.downlink.hold()
+                held = True
+            case "resume":
+                ear.downlink.resume()
+                held = False
+            case "flush":
+                epoch += 1
+                ear.downlink.flush(Fence("s", 1, epoch))
+                held = False
+            case _:
+                for _ in range(count):
+                    release, _ = ear.next()
+                    assert not (held and release.pieces)
+                    for piece in release.pieces:
+                        assert piece.response == f"r{epoch}"
+                        assert piece.start == sent.get(piece.response, 0)
+                        sent[piece.response] = piece.start + piece.length
+                        assert piece.offset + piece.length <= PACKET
+    ear.downlink.resume()
+    ear.packets(sum(end for end in ends.values()) // PACKET + 2 * number + 10)
+    assert not ear.downlink
+    assert all(sent[response] <= ends[int(response[1:])] for response in sent)

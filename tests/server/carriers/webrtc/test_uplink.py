@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from codec.opus import OpusEncoder
@@ -299,3 +301,26 @@ def test_two_clocks_that_differ_are_followed() -> None:
             buffer.tick(one.at - 0.01)
         buffer.push(one.number & 0xFFFF, one.timestamp & 0xFFFFFFFF, one.payload, one.at)
     assert buffer.late == 0
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.data())
+def test_whatever_arrives_the_watermark_is_what_came_out_and_never_runs_away_from_the_clock(
+    data: st.DataObject,
+) -> None:
+    buffer, now, out = UplinkBuffer(RATE), 10.0, 0
+    sequence, timestamp = data.draw(st.integers(0, 65_535)), data.draw(st.integers(0, (1 << 32) - 1))
+    for pushed in range(1, data.draw(st.integers(2, 41))):
+        now += data.draw(st.sampled_from((0.0, 0.001, 0.02, 0.02, 0.02, 0.1, 0.3, 2.0)))
+        sequence = (sequence + data.draw(st.sampled_from((0, 1, 1, 1, 2, 5, -1, -3, 300, 30_000)))) & 0xFFFF
+        step = data.draw(st.sampled_from((0, 960, 960, 960, 1920, 48_000, -960, 1 << 30)))
+        timestamp = (timestamp + step) & 0xFFFFFFFF
+        payload = data.draw(st.sampled_from((PACKETS[0], PACKETS[1], PACKETS[2], b"", b"\xff", b"\x1b\x3f")))
+        got = buffer.push(sequence, timestamp, payload, now)
+        if data.draw(st.booleans()):
+            got = [*got, *buffer.tick(now)]
+        out += sum(len(stretch.pcm) // 2 * 3 for stretch in got)
+        assert buffer.watermark == out
+        # Every packet can bring its own length at most; all else is bounded by the time that has passed.
+        assert out <= (now - 10.0) * CLOCK + (pushed + 6) * PACKET
+    buffer.close()
