@@ -137,15 +137,15 @@ class Prefixes:
             return False
         kept = runtime.kept[tokens]
         try:
-            if not kept.read and not read(runtime, tokens):
+            kept.read = kept.read or read(runtime, tokens)
+            if kept.read:
+                self._found.put(prefix_key(tenant, tokens, self._version), runtime, size)
+            return kept.read
+        finally:
+            if not kept.read:
                 with self._lock:
                     del runtime.kept[tokens]
                     runtime.size -= size
-                return False
-            kept.read = True
-            self._found.put(prefix_key(tenant, tokens, self._version), runtime, size)
-            return True
-        finally:
             self.leave(runtime)
             if stop:
                 self.release(session)

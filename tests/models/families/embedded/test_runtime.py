@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
+import pytest
+
 from models.families.embedded.runtime import Prefixes, Runtime
 from models.families.embedded.stop import Stop
 
@@ -82,6 +84,20 @@ def test_what_was_given_up_while_it_waited_takes_no_room() -> None:
     assert not shelf.serves("a", "x")
     assert shelf.keep("a", "y")
     assert len(shelf.loaded) == 1
+
+
+def test_reading_that_fails_leaves_nothing_behind() -> None:
+    shelf = Shelf(budget=30)
+
+    def fail(runtime: Runtime, tokens: Sequence[str]) -> bool:
+        raise RuntimeError("as told")
+
+    with pytest.raises(RuntimeError, match="as told"):
+        shelf.prefixes.keep("a", "s", ["x"], fail, Stop())
+    assert shelf.prefixes.in_use == 0
+    assert shelf.keep("a", "y")
+    shelf.prefixes.close()
+    assert shelf.loaded[0].unloaded
 
 
 def test_what_a_session_began_with_stays_for_the_next_one_of_its_tenant() -> None:
