@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from sessions.core.config import SessionConfig
+from sessions.core.notices import Notice
 
 from . import realtime_session as schema
 from .checks import Json, Object
 from .realtime import RealtimeDialect
+
+MISSED_MOST: Final = 256
+"""Events that are kept for a client that comes back; the newest stay."""
 
 
 class TrackDialect(RealtimeDialect):
@@ -22,6 +28,7 @@ class TrackDialect(RealtimeDialect):
             self._session = self._merged(self._session, patch)
         self._config = schema.to_config(self._session, self._defaults)
         self._hears = schema.format_of(schema.input_of(self._session))
+        self._missed: deque[str] = deque(maxlen=MISSED_MOST)
         self.resumable = False
         """Whether the client said that it may come back."""
         self.resume_token = ""
@@ -34,6 +41,18 @@ class TrackDialect(RealtimeDialect):
         own = shown.get("x_talkover")
         ours: Object = own if isinstance(own, Mapping) else {}
         return {**shown, "x_talkover": {**ours, "resume_token": self.resume_token}}
+
+    def miss(self, notice: Notice) -> None:
+        """`notice` finds no connection. A client that comes back is told of it then."""
+        messages = self.send(notice)
+        if self.resumable:
+            self._missed.extend(messages)
+
+    def missed(self) -> list[str]:
+        """What was said while no connection was there, each once."""
+        messages = list(self._missed)
+        self._missed.clear()
+        return messages
 
     def own(self, name: str, values: Mapping[str, Json]) -> list[str]:
         """The event "x_talkover.`name`" for a client that asked for our notices, else none."""

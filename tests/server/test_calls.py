@@ -681,6 +681,12 @@ async def test_a_client_that_lost_its_connection_joins_its_session_and_hears_not
             assert hello["session"]["instructions"] == "Remember me."
             assert hello["session"]["x_talkover"]["notices"] is True
             assert hello["session"]["x_talkover"]["resume_token"] != created["session"]["x_talkover"]["resume_token"]
+            # What became of the answer that it did not hear to its end, said while it was away.
+            cleared = await again.event("x_talkover.playback_cleared")
+            done = await again.event("response.done")
+            assert cleared["response"] == done["response"]["id"]
+            assert done["response"]["status"] == "cancelled"
+            assert cleared["heard"] > 0
             await again.until(lambda: len(again.packets) > 20)
             assert {one.payload for one in again.packets} == {b"\xd8\xff\xfe"}
             assert [one for one in again.events if one["type"] == "response.created"] == []

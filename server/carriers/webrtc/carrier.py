@@ -180,7 +180,7 @@ class WebRtcCarrier:
         self._dialect.resume_token = handle.resume_token
         early, self._unsent = self._unsent, deque()
         self._unsent_size = 0
-        for message in (*self._dialect.open(handle.session), *early):
+        for message in (*self._dialect.open(handle.session), *self._dialect.missed(), *early):
             self._say(message)
         self._pacer.add(self)
 
@@ -512,8 +512,7 @@ class WebRtcCarrier:
 
     def notify(self, notice: Notice) -> None:
         if self._gone is not None or self._ending is not None:
-            # Nobody hears it, but whoever joins the session later is told what holds then.
-            self._dialect.send(notice)
+            self._dialect.miss(notice)
         elif not (isinstance(notice, _ORDERED) and self._downlink.follow(notice)):
             self._tell(notice)
 
