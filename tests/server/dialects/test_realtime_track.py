@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from server.dialects.checks import Rejected
+from server.dialects.checks import Object, Rejected
 from server.dialects.realtime_track import MISSED_MOST, TrackDialect
 from sessions.core.config import SessionConfig
 from sessions.core.notices import PlaybackStarted, SpeechStarted
 
-NOTICES = {"type": "realtime", "x_talkover": {"notices": True}}
+NOTICES: Object = {"type": "realtime", "x_talkover": {"notices": True}}
 
 
 def read(messages: list[str]) -> list[dict[str, Any]]:
@@ -25,8 +25,8 @@ def test_the_output_buffer_is_reported() -> None:
 
 
 def test_later_session_objects_go_over_earlier_ones_field_by_field() -> None:
-    key = {"type": "realtime", "instructions": "a", "audio": {"input": {"turn_detection": None}}}
-    call = {"type": "realtime", "instructions": "b", "audio": {"output": {"speed": 1.25}}}
+    key: Object = {"type": "realtime", "instructions": "a", "audio": {"input": {"turn_detection": None}}}
+    call: Object = {"type": "realtime", "instructions": "b", "audio": {"output": {"speed": 1.25}}}
     dialect = TrackDialect("m", SessionConfig(), patches=[key, call])
     assert (dialect.config.instructions, dialect.config.turns, dialect.config.speed) == ("b", None, 1.25)
     [created] = read(dialect.open("sess_1"))
@@ -35,8 +35,9 @@ def test_later_session_objects_go_over_earlier_ones_field_by_field() -> None:
 
 
 def test_a_wrong_one_of_them_is_refused_by_its_field() -> None:
+    wrong: Object = {"type": "realtime", "audio": {"output": {"speed": 9}}}
     with pytest.raises(Rejected) as refused:
-        TrackDialect("m", patches=[NOTICES, {"type": "realtime", "audio": {"output": {"speed": 9}}}])
+        TrackDialect("m", patches=[NOTICES, wrong])
     assert refused.value.param == "session.audio.output.speed"
 
 
