@@ -15,6 +15,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from codec import opus
+
 from .doctor import Examination, Finding
 from .doctor_speed import speed
 from .settings import Settings, SettingsError
@@ -63,6 +65,7 @@ def libraries(settings: Settings) -> Iterator[Finding]:
     least = _requirements()
     for name, module in (*LIBRARIES, *EMBEDDED):
         yield _library(name, module, least.get(name, ""))
+    yield _opus()
     both = [name for name in ("onnxruntime", "onnxruntime-gpu") if _version(name)]
     if len(both) == 2:
         yield Finding(
@@ -92,6 +95,14 @@ def _library(name: str, module: str, wanted: str) -> Finding:
             remedy = "install libsndfile (Debian, Ubuntu: apt install libsndfile1)"
         return Finding("fail", name, f"{version} does not load: {_line(error)}", remedy)
     return Finding("ok", name, version)
+
+
+def _opus() -> Finding:
+    try:
+        return Finding("ok", "opus", opus.version())
+    except opus.OpusUnavailable as missing:
+        found, _, remedy = str(missing).partition("; ")
+        return Finding("fail", "opus", found, remedy.partition(" Tried:")[0])
 
 
 def _requirements() -> dict[str, str]:

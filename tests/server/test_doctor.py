@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from codec import opus
 from models.assets import cache_directory, ready
 from models.perception.perception import ASSETS
 from server import cli, doctor_checks, doctor_speed
@@ -79,6 +80,18 @@ def test_a_library_that_is_missing_old_or_broken_is_a_failure_with_a_command(
     assert broken.verdict == "fail"
     assert "libsomething.so" in broken.found
     assert all("pip install" in finding.remedy for finding in (missing, old, broken))
+
+
+def test_opus_is_found_or_its_remedy_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert doctor_checks._opus().verdict == "ok"
+
+    def missing() -> str:
+        raise opus.OpusUnavailable("libopus was not found, so WebRTC cannot carry audio; install it. Tried: /x: no")
+
+    monkeypatch.setattr(opus, "version", missing)
+    finding = doctor_checks._opus()
+    assert (finding.verdict, finding.remedy) == ("fail", "install it.")
+    assert "WebRTC" in finding.found
 
 
 def test_the_libraries_are_those_that_the_package_asks_for() -> None:
