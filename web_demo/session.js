@@ -18,8 +18,13 @@ const OVER = new Set(['unknown_session', 'invalid_token', 'not_resumable']);
 const PAUSES = [0, 300, 700, 1500, 2500];
 /** How long to try, ms; the server's own patience ends it earlier with an answer. */
 const GIVE_UP = 60_000;
-/** No sign of the server for this long means that the way to it is gone, ms. */
-export const SILENT = 3500;
+/** How often it is looked whether the server answers, ms. */
+const LOOK = 500;
+/**
+ * So many looks without a sign of the server mean that the way to it is gone: 3.5 s. They are counted, not timed, as a
+ * page that was itself held up for so long has the answers still before it.
+ */
+const MISSED = 7;
 /** How long an answer may take after the network came back, ms. */
 const ANSWER = 800;
 
@@ -32,7 +37,9 @@ export class Session extends EventTarget {
   id = '';
   #abort = new AbortController();
   #track = /** @type {MediaStreamTrack|null} */ (null);
+  /** When the server was last heard of. */
   #heard = 0;
+  #missed = 0;
   #watch = 0;
 
   /** @param {State} state */
@@ -109,15 +116,20 @@ export class Session extends EventTarget {
     this.call = call;
     call.addEventListener('server', (event) => this.#server(call, /** @type {CustomEvent} */ (event).detail));
     call.addEventListener('playback', (event) => {
-      this.#heard = performance.now();
+      this.#answered();
       this.dispatchEvent(new CustomEvent('playback', { detail: /** @type {CustomEvent} */ (event).detail }));
     });
     call.addEventListener('lost', () => this.#lost(call));
     await call.open(wanted, this.#abort.signal);
-    this.#heard = performance.now();
+    this.#answered();
     clearInterval(this.#watch);
-    this.#watch = setInterval(() => this.#listen(call), 500);
+    this.#watch = setInterval(() => this.#listen(call), LOOK);
     this.#enter('live');
+  }
+
+  #answered() {
+    this.#heard = performance.now();
+    this.#missed = 0;
   }
 
   /**
@@ -125,7 +137,7 @@ export class Session extends EventTarget {
    * @param {ServerEvent} event
    */
   #server(call, event) {
-    this.#heard = performance.now();
+    this.#answered();
     if (event.type === 'session.created' || event.type === 'session.updated') {
       this.id = event.session.id ?? this.id;
       const token = event.session.x_talkover?.resume_token;
@@ -141,7 +153,8 @@ export class Session extends EventTarget {
     if (resume) keepResume({ ...resume, at: Date.now() });
     // Also where no sound runs that would carry reports: the answer tells that the server is there.
     call.report({ rtp: null, at_ms: performance.now() });
-    if (performance.now() - this.#heard > SILENT) this.#drop(call);
+    this.#missed += 1;
+    if (this.#missed > MISSED) this.#drop(call);
   }
 
   /** @param {Call} call */
