@@ -20,19 +20,19 @@ class Fields:
         return self._fields.get(name) is not None
 
     def whole(self, name: str, default: int | None = None) -> int:
-        value = self._fields.get(name, default)
+        value = self._value(name, default)
         if not isinstance(value, int) or isinstance(value, bool):
             self.refuse(name, f"{value!r} is not a whole number")
         return value
 
     def number(self, name: str, default: float | None = None) -> float:
-        value = self._fields.get(name, default)
+        value = self._value(name, default)
         if not isinstance(value, int | float) or isinstance(value, bool):
             self.refuse(name, f"{value!r} is not a number")
         return float(value)
 
     def wholes(self, name: str) -> tuple[int, ...]:
-        value = self._fields.get(name)
+        value = self._value(name)
         if not isinstance(value, list | tuple):
             self.refuse(name, f"{value!r} is not a list")
         if not all(isinstance(one, int) and not isinstance(one, bool) for one in value):
@@ -40,7 +40,7 @@ class Fields:
         return tuple(value)
 
     def text(self, name: str, default: str | None = None) -> str:
-        value = self._fields.get(name, default)
+        value = self._value(name, default)
         if not isinstance(value, str):
             self.refuse(name, f"{value!r} is not a text")
         return value
@@ -56,6 +56,12 @@ class Fields:
         value = self._fields.get(name, wanted)
         if value not in (wanted, *others):
             self.refuse(name, f"{value!r} is not supported, only {wanted!r}; use a checkpoint that has it so")
+
+    def _value(self, name: str, default: object = None) -> object:
+        value = self._fields.get(name, default)
+        if value is None:
+            self.refuse(name, "is missing; write the geometry of the weights into their configuration")
+        return value
 
     def refuse(self, name: str, message: str) -> NoReturn:
         raise ConfigInvalid(f"{self._where} {name}", message)

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from models.slots.duplex import Clock, DuplexEngine, DuplexOptions
-from models.slots.engine import SlotOptions
+from models.slots.engine import Policy, SlotOptions
 
 from .checkpoint import LoadedMoshi, Placement, load, random
 
@@ -18,11 +18,17 @@ SLOTS = 4
 
 
 def moshi_engine(
-    checkpoint: Path | None, *, slots: int = SLOTS, clock: Clock | None = None, worker: bool = True
+    checkpoint: Path | None,
+    *,
+    slots: int = SLOTS,
+    policy: Policy = "rewind",
+    clock: Clock | None = None,
+    worker: bool = True,
 ) -> DuplexEngine:
     """An engine for the checkpoint in a folder, or with tiny random weights. Blocks while it loads.
 
-    What the user did not hear the model is made not to have said (policy "rewind"). On a GPU weights are bfloat16.
+    `policy`: what the model is told of an interruption; "rewind" makes it not have said what was not heard. On a GPU
+    weights are bfloat16.
     Raises CheckpointError.
     """
     cuda = torch.cuda.is_available()
@@ -34,12 +40,14 @@ def moshi_engine(
         device="cuda" if cuda and checkpoint is not None else "cpu",
         dtype=torch.bfloat16 if cuda and checkpoint is not None else torch.float32,
     )
-    return engine_of(
-        random(placement) if checkpoint is None else load(checkpoint, placement), clock=clock, worker=worker
+    loaded = random(placement) if checkpoint is None else load(checkpoint, placement)
+    return engine_of(loaded, policy=policy, clock=clock, worker=worker)
+
+
+def engine_of(
+    loaded: LoadedMoshi, *, policy: Policy = "rewind", clock: Clock | None = None, worker: bool = True
+) -> DuplexEngine:
+    """The engine of a loaded model. Raises ValueError for policy "rewind" where it was loaded without a margin."""
+    return DuplexEngine(
+        loaded.model, loaded.text, DuplexOptions(slots=SlotOptions(policy=policy)), clock=clock, worker=worker
     )
-
-
-def engine_of(loaded: LoadedMoshi, *, clock: Clock | None = None, worker: bool = True) -> DuplexEngine:
-    """The engine of a loaded model."""
-    options = DuplexOptions(slots=SlotOptions(policy="rewind" if loaded.model.margin else "annotate"))
-    return DuplexEngine(loaded.model, loaded.text, options, clock=clock, worker=worker)

@@ -8,9 +8,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from models.families.moshi.engine import moshi_engine
 from models.slots.duplex import DuplexEngine
+from models.slots.engine import Policy
 from sessions.core.config import SessionConfig
 from sessions.core.events import DuplexFrame, Event
 from sessions.core.fence import Fence
@@ -29,9 +31,9 @@ QUIET = bytes(960)
 
 
 @contextlib.asynccontextmanager
-async def ticking(slots: int = 2) -> AsyncIterator[DuplexEngine]:
+async def ticking(policy: Policy) -> AsyncIterator[DuplexEngine]:
     """An engine that is ticked on the loop's own time."""
-    engine = moshi_engine(None, slots=slots, worker=False)
+    engine = moshi_engine(None, slots=2, policy=policy, worker=False)
 
     async def tick() -> None:
         while True:
@@ -53,13 +55,14 @@ async def microphone(handle: SessionHandle, *stretches: tuple[float, bool]) -> N
             handle.audio(LOUD if speaking else QUIET, 24_000)
 
 
-def test_an_interruption_silences_it_takes_it_back_and_lets_it_speak_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("policy", ["keep", "annotate", "rewind"])
+def test_an_interruption_silences_it_and_it_speaks_again_as_its_policy_says(policy: Policy, tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with ticking() as engine:
+        async with ticking(policy) as engine:
             carrier = NotebookCarrier()
             manager = SessionManager(engine, LoudnessPerception(), recorder=Recorder(tmp_path))
             handle = manager.open(carrier, SessionConfig())
-            await microphone(handle, (1.5, False), (1.2, True), (1.5, False))
+            await microphone(handle, (0.8, False), (1.0, True), (2.2 if policy == "keep" else 0.9, False))
             opened = [notice for notice in carrier.notices if isinstance(notice, ResponseOpened)]
             assert len(opened) >= 2
             assert any(isinstance(notice, EpochBegan) and notice.cause == "barge_in" for notice in carrier.notices)
@@ -67,8 +70,9 @@ def test_an_interruption_silences_it_takes_it_back_and_lets_it_speak_again(tmp_p
             assert epochs == sorted(epochs)
             assert epochs[-1] > epochs[0]
             assert np.frombuffer(b"".join(frame.pcm for _, frame in carrier.frames), "<i2").std() > 100
+            assert engine.capabilities.interruption == policy
             # What was made and not heard the model has not said.
-            assert engine.counters["frames_replayed"] >= 1
+            assert (engine.counters.get("frames_replayed", 0) >= 1) == (policy == "rewind")
             cleared = next(notice for notice in carrier.notices if isinstance(notice, PlaybackCleared))
             assert cleared.heard > 0
             closed = next(notice for notice in carrier.notices if isinstance(notice, ResponseClosed))
