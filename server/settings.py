@@ -285,13 +285,11 @@ def _parts(given: tuple[str, ...]) -> tuple[str, ...]:
 def add_options(parser: argparse.ArgumentParser, *names: str) -> None:
     """Add the options of the settings `names` (none: all), in groups. An option not given stays out of the result."""
     hints = typing.get_type_hints(Settings)
-    groups: dict[str, argparse._ArgumentGroup] = {}
-    for setting in dataclasses.fields(Settings):
-        if names and setting.name not in names:
-            continue
+    wanted = [setting for setting in dataclasses.fields(Settings) if not names or setting.name in names]
+    used = {setting.metadata["group"] for setting in wanted}
+    groups = {name: parser.add_argument_group(f"{name} ({about})") for name, about in GROUPS.items() if name in used}
+    for setting in wanted:
         group = setting.metadata["group"]
-        if group not in groups:
-            groups[group] = parser.add_argument_group(f"{group} ({GROUPS[group]})")
         default = f" (default: {setting.default})" if setting.default not in (None, False, ()) else ""
         kind = _kind(hints[setting.name])
         groups[group].add_argument(
