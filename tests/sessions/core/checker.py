@@ -205,6 +205,8 @@ class Checker:
         self.paced = False
         self.delay: Ticks = 0
         self.lost_at: Ticks | None = None
+        self.grace: Ticks = 0
+        """What the configuration said when the carrier was lost."""
         self.blocked = False
         self.held = False
         self.floor: str | None = None
@@ -399,7 +401,7 @@ class Checker:
         quiet = now - self.live_at
         require(self.floor is None or quiet <= FLOOR_MAX, "alive", f"{self.floor} is open without input for {quiet}")
         alone = 0 if self.lost_at is None else now - self.lost_at
-        require(alone <= self.config.grace + PATIENCE, "alive", f"without a carrier for {alone} ticks")
+        require(alone <= self.grace + PATIENCE, "alive", f"without a carrier for {alone} ticks")
 
     def _rest(self, event: Event) -> None:
         """A user who says nothing after a reply is taken at their silence in time, and never before."""
@@ -454,7 +456,7 @@ class Checker:
         if self.attached:
             self.floor = None
             self._must_end = True
-            self.lost_at = self.now
+            self.lost_at, self.grace = self.now, self.config.grace
         self.attached = False
 
     def _carrier_blocked(self, event: CarrierBlocked) -> None:
@@ -577,7 +579,7 @@ class Checker:
         event = self._event
         ends = isinstance(event, Close | OwnershipLost | CarrierLost | CarrierAttached | EngineFailed)
         if isinstance(event, TimerDue) and event.name == "grace":
-            ends = self.lost_at is not None and self.now - self.lost_at >= self.config.grace
+            ends = self.lost_at is not None and self.now - self.lost_at >= self.grace
         require(ends or self.something, "5", f"{event} began epoch {self.epoch} with nothing to interrupt")
         if isinstance(event, ResponseCancel) and event.response is not None:
             named = self.lane is not None and self.lane.id == event.response

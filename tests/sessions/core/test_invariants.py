@@ -59,7 +59,7 @@ def test_the_invariants_hold_under_every_interleaving(publish: Publish) -> None:
     )
     assert tally.steps >= STEPS
     assert tally.counted[counters.LEDGER_FAULT] == 0
-    if STEPS >= 10_000:
+    if STEPS >= 50_000:
         assert set(tally.counted) >= RARE
         assert {name for name, number in tally.told.items() if number} >= ENDS
         assert tally.visits.phase_share >= SHARE[STEPS >= ENOUGH]
