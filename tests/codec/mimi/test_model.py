@@ -146,6 +146,17 @@ def test_a_stream_can_be_rewound_to_its_beginning(mimi: Mimi) -> None:
     assert torch.equal(decode(mimi, codes, streams), first)
 
 
+def test_a_rewound_stream_never_gets_what_a_former_tenant_left(mimi: Mimi) -> None:
+    codes = random_codes(2, 7)
+    streams = Streams(mimi.decoding, 2, margin=6)
+    # Seven frames: every place of the history has been written.
+    decode(mimi, codes, streams)
+    streams.reset(everyone(2))
+    first = decode(mimi, codes, streams, 0, 4)
+    streams.rewind(torch.tensor([4, 4]))
+    assert torch.equal(decode(mimi, codes, streams, 0, 4), first)
+
+
 def test_fewer_codebooks_are_the_first_of_more() -> None:
     eight, four = Mimi.random(CONFIG, 8), Mimi(CONFIG, 4)
     state = eight.state_dict()

@@ -248,6 +248,29 @@ def test_an_interruption_during_the_replay_of_another_goes_on_from_there() -> No
     assert [what for what, _ in model.history[0]][2:] == ["replayed, hushed"] * 4 + ["heard"]
 
 
+def test_of_two_interruptions_before_a_tick_the_one_that_was_heard_less_counts() -> None:
+    engine, model = build(policy="rewind", hush=0, catch_up=9)
+    lease = engine.admit("old", 0)
+    talk(engine, lease, 5)
+    engine.cut(lease, "new", heard=2)
+    engine.cut(lease, "newer", heard=4)
+    talk(engine, lease, 1, 6)
+    assert [what for what, _ in model.history[0]] == ["heard"] * 2 + ["replayed, hushed"] * 3 + ["heard"]
+
+
+def test_a_session_cut_in_the_middle_of_a_tick_waits_for_the_next_which_takes_it_back() -> None:
+    engine, model = build(policy="rewind", hush=0, catch_up=3)
+    lease = engine.admit("old", 0)
+    talk(engine, lease, 2)
+    for n in (3, 4):
+        engine.feed(lease, frame(n))
+    model.during = lambda: engine.cut(lease, "new", heard=1)
+    assert [(output.number, output.stamp) for output in engine.tick()] == [(2, "old")]
+    model.during = lambda: None
+    assert [(output.number, output.stamp) for output in engine.tick()] == [(3, "new")]
+    assert model.history[0] == [("heard", 1), ("replayed, hushed", 2), ("replayed, hushed", 3), ("heard", 4)]
+
+
 def test_a_rewind_needs_a_margin() -> None:
     with pytest.raises(ValueError, match="margin"):
         build(margin=0, policy="rewind")
