@@ -192,6 +192,14 @@ class VoicePage:
         self.wait(condition, [kind, after], within)
         return next(stamped for stamped in self.events()[after:] if stamped.type == kind)
 
+    def answered(self, after: int) -> str:
+        """Wait until the first response that begins from event `after` on has been played; returns its id."""
+        response = self.wait_event("response.created", after).event["response"]["id"]
+        condition = """(id) => window.probe.events.some(
+            ({event}) => event.type === 'output_audio_buffer.stopped' && event.response_id === id)"""
+        self.wait(condition, response)
+        return str(response)
+
     def nobody_left(self) -> None:
         """Wait until the server has no session."""
         self.page.evaluate(
