@@ -284,10 +284,12 @@ class DuplexEngine:
             return
         base = known.base or 0
         at = base + output.number * self._frame
-        word = "" if output.hushed else known.text.feed(output.text)
+        begun = output.said[0] >= 0
+        word = known.text.feed(output.text) if begun and not output.hushed else ""
         if output.hushed:
             known.gate.close()
-        speaking = not output.hushed and output.said[0] >= 0 and known.gate.feed(output.pcm, bool(word))
+        # A frame that the model was too late for is a hole in what is said, and not its end.
+        speaking = not output.hushed and (begun or output.lost) and known.gate.feed(output.pcm, bool(word))
         pcm = np.clip(np.rint(output.pcm * 32767), -32768, 32767).astype("<i2").tobytes()
         known.emit(DuplexFrame(output.stamp, at, at + self._frame, speaking, word if speaking else ""), pcm)
 

@@ -44,6 +44,8 @@ class SlotOutput(Generic[Stamp]):
     """The agent's codes; -1 where the model has not begun."""
     hushed: bool
     """The agent was made to be silent."""
+    lost: bool = False
+    """The user's frame was thrown away unheard, and the model made none; `pcm` is silence."""
     fault: Literal["", "not_finite"] = ""
     """Why this is the session's last output."""
 
@@ -229,7 +231,7 @@ class SlotEngine(Generic[Stamp]):
         nothing = (-1,) * self.model.codebooks
         number, seat.number = seat.number, seat.number + 1
         return SlotOutput(
-            seat.lease, seat.stamp, number, np.zeros(self.model.hop, np.float32), -1, nothing, hushed=True
+            seat.lease, seat.stamp, number, np.zeros(self.model.hop, np.float32), -1, nothing, hushed=False, lost=True
         )
 
     def _take(self, seat: _Seat[Stamp]) -> _Work[Stamp]:
@@ -267,7 +269,9 @@ class SlotEngine(Generic[Stamp]):
                     continue
                 samples = np.zeros_like(pcm[slot]) if fault else pcm[slot].copy()
                 codes = tuple(said[slot])
-                out.append(SlotOutput(seat.lease, job.stamp, job.number, samples, text[slot], codes, job.hushed, fault))
+                out.append(
+                    SlotOutput(seat.lease, job.stamp, job.number, samples, text[slot], codes, job.hushed, fault=fault)
+                )
         return out
 
     def _gather(self, work: list[_Work[Stamp]]) -> StepInput:

@@ -1,4 +1,4 @@
-"""Our Mimi beside those that others wrote, in an environment of its own: `make oracle`."""
+"""Our Mimi beside those that others wrote, in an environment of its own: `python -m pytest -m wide tests/oracle`."""
 
 from __future__ import annotations
 

@@ -131,6 +131,19 @@ def test_a_gap_is_silence_and_an_overlap_is_heard_once() -> None:
     assert stage.engine.counters["input_gap_ticks"] == 2 * FRAME
 
 
+def test_a_frame_that_came_too_late_to_be_heard_is_a_hole_in_what_is_said() -> None:
+    stage = Stage(waiting=2)
+    stage.open("a")
+    stage.minute("a", 2)
+    stage.speak("a", 2 * FRAME, 4 * HOP)
+    stage.engine.tick()
+    frames = stage.frames("a")
+    assert [frame.start // FRAME for frame in frames] == [0, 1, 2, 3, 4, 5]
+    assert [bool(frame.text) for frame in frames] == [True, True, False, False, True, True]
+    assert all(frame.speaking for frame in frames)
+    assert stage.engine.counters["frames_lost"] == 2
+
+
 def test_half_a_sample_is_refused() -> None:
     stage = Stage()
     stage.open("a")

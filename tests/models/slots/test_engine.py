@@ -78,7 +78,7 @@ def test_what_waits_too_long_is_answered_with_silence_in_its_place() -> None:
         engine.feed(lease, frame(n))
     outputs = engine.tick()
     assert [output.number for output in outputs] == [0, 1, 2, 3, 4]
-    assert [output.hushed for output in outputs] == [True, True, False, False, False]
+    assert [output.lost for output in outputs] == [True, True, False, False, False]
     assert not outputs[0].pcm.any()
     assert [value for _, value in model.history[0]] == [3, 4, 5]
     assert engine.counters["frames_lost"] == 2

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from unittest import mock
 
 import pytest
 import torch
 from torch import Tensor
 
+from codec.identity import CodecIdentity
 from codec.mimi.config import MimiConfig
 from codec.mimi.model import Mimi
+from models.families.moshi.config import MoshiConfig
 from models.families.moshi.errors import CodecUnfit
 from models.families.moshi.language import MoshiLM
 from models.families.moshi.slots import MoshiSlots, Sampling
@@ -210,3 +213,21 @@ def test_half_precision_works_as_on_a_gpu() -> None:
     assert torch.stack([output.finite for output in outputs]).all()
     assert of(outputs, 0)[1][1:].min() >= 0
     assert outputs[-1].pcm.dtype == torch.float32
+
+
+def test_a_step_of_the_published_size_stays_on_its_device_and_asks_it_nothing() -> None:
+    """On the device without data every mix of devices and every look at a number fails: what a CUDA graph forbids."""
+    identity = CodecIdentity("mimi", "none", 24_000, 1920, 8, 2048)
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        with torch.device("meta"), mock.patch.object(Mimi, "identity", identity):
+            lm, mimi = MoshiLM(MoshiConfig.published()), Mimi(MimiConfig())
+            model = MoshiSlots(lm, MimiSlots(mimi, 64, margin=25), 64, margin=25)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    begin(model, *range(64))
+    model.rewind(torch.zeros(64, dtype=torch.int64))
+    output = give(model, torch.zeros(64, 1920))
+    assert output.pcm.shape == (64, 1920)
+    assert {tensor.device.type for tensor in (output.pcm, output.text, output.said, output.finite)} == {"meta"}
+    assert 100e9 < model.streams.bytes < 103e9
