@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Sequence
+import re
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, TypeVar
@@ -17,6 +19,8 @@ from tests.servers import Engine, ServerProcess
 
 from .emulator import Conditions, Counted, Emulator
 from .namespaces import Namespace, sweep
+
+_COUNTER: Final = re.compile(r'^talkover_events_total\{event="(\w+)"\} (\d+)$', re.MULTILINE)
 
 Result = TypeVar("Result")
 
@@ -50,11 +54,36 @@ class FarServer(ServerProcess):
 
 
 class FarCaller(Caller):
-    """A caller that has one address."""
+    """A caller that has one address, and remembers when it sent what. `sent`: on the loop's clock, for each packet."""
 
     def __init__(self, address: str = CLIENT, *, playback: bool = True) -> None:
         super().__init__(playback=playback)
         self._address = address
+        self.sent: list[float] = []
+
+    @contextlib.asynccontextmanager
+    async def microphone(self) -> AsyncIterator[None]:
+        """Inside, silence is sent in real time, and a receiver's report once a second, as a browser does."""
+        task = asyncio.create_task(self._room(), name="microphone")
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _room(self) -> None:
+        loop = asyncio.get_running_loop()
+        due = loop.time()
+        while True:
+            for _ in range(50):
+                self.send_sound(bytes(640))
+                due += 0.02
+                await asyncio.sleep(due - loop.time())
+            self.media.report(self._timestamp)
+
+    def send_packet(self, payload: bytes) -> None:
+        self.sent.append(asyncio.get_running_loop().time())
+        super().send_packet(payload)
 
     async def offer(self) -> str:
         with seam.local_addresses([self._address]):
@@ -112,9 +141,10 @@ class Place:
         return self.conditions(conditions, conditions)
 
     def move(self) -> None:
-        """The client gets the address MOVED and loses CLIENT."""
-        self._client.ip("address", "add", f"{MOVED}/24", "dev", "near")
+        """The client loses the address CLIENT and gets MOVED."""
+        # In this order: with the first address of a subnet the kernel removes the others.
         self._client.ip("address", "del", f"{CLIENT}/24", "dev", "near")
+        self._client.ip("address", "add", f"{MOVED}/24", "dev", "near")
 
     def http(self) -> httpx.AsyncClient:
         """To the server; to be used at the client's end."""
@@ -125,9 +155,14 @@ class Place:
         async with self.http() as http:
             return await caller.call(http, session)
 
-    async def counters(self) -> dict[str, float]:
-        """The server's metrics without labels, by their names."""
+    async def counters(self) -> dict[str, int]:
+        """What the server has counted, by name; what never happened is 0."""
         async with self.http() as http:
             text = (await http.get("/metrics")).text
-        lines = [line.split() for line in text.splitlines() if line and line[0] != "#" and "{" not in line]
-        return {parts[0]: float(parts[1]) for parts in lines if len(parts) == 2}
+        found = _COUNTER.findall(text)
+        return defaultdict(int, {name: int(count) for name, count in found})
+
+    async def hang_up(self, caller: FarCaller) -> None:
+        """End the session of a call."""
+        async with self.http() as http:
+            await http.post(f"/v1/realtime/calls/{caller.call_id}/hangup")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import socket
 import subprocess
@@ -58,15 +59,17 @@ def test_a_namespace_is_gone_after_a_failure_and_the_machines_own_network_was_no
         return subprocess.run(["ip", "-o", "link"], capture_output=True, text=True, check=True).stdout
 
     before = own()
-    with pytest.raises(RuntimeError, match="on purpose"), Namespace("one") as one, Namespace("two") as two:
+    made: list[Namespace] = []
+    with contextlib.suppress(ZeroDivisionError), Namespace("one") as one, Namespace("two") as two:
+        made += [one, two]
         one.join("near", two, "far")
         assert "near" in one.ip("-o", "link")
         assert own() == before
-        raise RuntimeError("on purpose")
-    assert not (RUN / one.name).exists()
-    assert not (RUN / two.name).exists()
-    with pytest.raises(NamespaceError, match=r"netns|namespace"):
-        one.ip("link")
+        made[0].run(lambda: 1 // 0)
+    for gone in made:
+        assert not (RUN / gone.name).exists()
+        with pytest.raises(NamespaceError, match=r"netns|namespace"):
+            gone.ip("link")
 
 
 @possible
