@@ -18,8 +18,9 @@ from aiortc import RTCConfiguration, RTCDataChannel, RTCPeerConnection, RTCSessi
 
 from codec.opus import OpusDecoder, OpusEncoder
 from server.carriers.webrtc import seam
-from server.carriers.webrtc.carrier import EVENTS, PLAYBACK
 from server.carriers.webrtc.downlink import SILENCE
+from server.carriers.webrtc.events import EVENTS
+from server.carriers.webrtc.reports import PLAYBACK
 
 Json = dict[str, Any]
 

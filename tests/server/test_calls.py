@@ -18,7 +18,7 @@ from aiortc import RTCPeerConnection
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from server.carriers.webrtc.carrier import MAX_MESSAGE
+from server.carriers.webrtc.events import MAX_MESSAGE
 from tests.caller import Caller, CallRefused, Json
 from tests.server.serving import API_KEY, Served, served
 from tests.sessions.fakes import CountingEngine
@@ -574,7 +574,7 @@ async def test_calls_that_come_and_go_leave_no_task_thread_descriptor_or_connect
 
 
 async def test_a_client_that_never_connects_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("server.carriers.webrtc.carrier.CONNECT_WITHIN", 0.1)
+    monkeypatch.setattr("server.carriers.webrtc.life.CONNECT_WITHIN", 0.1)
     async with served() as place:
         assert (await _raw(place, await _offer())).status_code == 201
         await gone(place)
@@ -586,8 +586,8 @@ async def _raw(place: Served, offer: str) -> Any:
 
 
 async def test_a_client_that_falls_silent_is_taken_for_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("server.carriers.webrtc.carrier.GONE_AFTER", 0.4)
-    monkeypatch.setattr("server.carriers.webrtc.carrier.GONE_AFTER_QUIET", 30.0)
+    monkeypatch.setattr("server.carriers.webrtc.life.GONE_AFTER", 0.4)
+    monkeypatch.setattr("server.carriers.webrtc.life.GONE_AFTER_QUIET", 30.0)
     async with served() as place, called(place, PUSH_TO_TALK) as caller:
         await caller.event("session.created")
         for _ in range(10):

@@ -10,21 +10,18 @@ After a cut packets of silence go on: a browser that gets none extrapolates the 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
 import logging
 import secrets
-from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
 from aiortc import RTCDataChannel
 
 from codec.opus import OpusEncoder
-from server.carriers.websocket import CLEARED_AT_GATE, CONTROL_MAX, SLOW_CONSUMER, STALE_AT_GATE, Counts
+from server.carriers.websocket import CLEARED_AT_GATE, SLOW_CONSUMER, STALE_AT_GATE, Counts
 from server.dialects.base import InputAudio, ItemAudio
 from server.dialects.realtime_track import TrackDialect
-from sessions.core.events import CarrierLost, CommandRejected, Event, ItemCreate, PlaybackReported
+from sessions.core.events import CarrierLost, CommandRejected, Event, ItemCreate
 from sessions.core.fence import Fence
 from sessions.core.notices import (
     Notice,
@@ -36,43 +33,29 @@ from sessions.core.notices import (
     ResponseClosed,
     ResponseOpened,
 )
-from sessions.core.timeline import TICK_RATE, Ticks, from_ms
+from sessions.core.timeline import Ticks, from_ms
 from sessions.ports import CarrierCapabilities, OutputFrame
 
 from .downlink import PACKET, Downlink
+from .events import EVENTS, MAX_MESSAGE, EventChannel
+from .life import Life
 from .pacer import Pacer
 from .peer import Peer, PeerSettings
 from .playback import PlaybackMap
+from .reports import PLAYBACK, NoReport, PlaybackReports
 from .sdp import Offer
 from .uplink import Stretch, UplinkBuffer
 
 log = logging.getLogger(__name__)
 
-EVENTS: Final = "oai-events"
-PLAYBACK: Final = "talkover-playback"
-CHANNELS_MOST: Final = 8
-
-MAX_MESSAGE: Final = 256 * 1024
-"""Characters of one event of the client; a longer one is refused and the session goes on."""
-INBOX_MOST: Final = 4 * MAX_MESSAGE
-"""Characters of events that may wait for a session that is behind."""
-INBOX_EVENTS_MOST: Final = 4096
-MAX_REPORT: Final = 1024
-"""Characters of one playback report."""
-CONNECT_WITHIN: Final = 15.0
-"""Seconds from the answer to the first sign of the client's media path."""
 SENDING_WITHIN: Final = 1.0
 """Seconds from the connection until our packets can go, if the client takes any."""
-GONE_AFTER: Final = 4.0
-"""Seconds of silence after media or reports that came steadily, before the client counts as lost."""
-GONE_AFTER_QUIET: Final = 12.0
-"""The same for a client that sends neither, whose checks and reports come every few seconds."""
 LOSS_MOST: Final = 20
 """Per cent of lost packets that the encoder is told of at most: beyond, redundancy costs the sound too much."""
 REPORT_EVERY: Final = 50
 """Packets between two RTCP reports: a second."""
 DRAIN_WITHIN: Final = 2.0
-"""Seconds that the last messages have to leave."""
+"""Seconds that the last events have to leave."""
 DELAY: Final[Ticks] = from_ms(60)
 """From a frame's placement to the ear as the playout model has it: half a packet until it is sent, and what a browser
 adds on a good path (measured: 46 to 48 ms from sending to the audio graph)."""
@@ -138,29 +121,16 @@ class WebRtcCarrier:
         self._uplink = UplinkBuffer(input_rate)
         self._input_rate = input_rate
         self._map = PlaybackMap(secrets.randbits(32))
-        self._sequence = secrets.randbits(15)
         # In the lower half: a wrap soon after the start would break the decryption at some peers (RFC 3711 3.3.1).
+        self._sequence = secrets.randbits(15)
         self._peer = Peer(settings, self)
+        self._events = EventChannel(dialect.too_large, lambda: self._peer.longest_message)
+        self._reports = PlaybackReports(self._map)
+        self._life = Life(self._loop.time())
         self._handle: SessionHandle | None = None
-        self._channel: RTCDataChannel | None = None
-        self._reports: RTCDataChannel | None = None
-        self._inbox: deque[str | bytes] = deque()
-        self._inbox_size = 0
-        self._mail = asyncio.Event()
-        self._unsent: deque[str] = deque()
-        self._unsent_size = 0
-        self._listeners: list[Callable[[str], None]] = []
-        self._epoch = 0
-        self._mute_until: int | None = None
-        self._reported_at = 0.0
-        self._reported: dict[str, Ticks] = {}
         self._round_trip = 0.0
         self._loss = 0.0
         self._expected_loss = 0
-        now = self._loop.time()
-        self._deadline = now + CONNECT_WITHIN
-        self._flow_at = self._alive_at = now
-        self._connected_at: float | None = None
         self._sending = False
         self._until_report = REPORT_EVERY
         self._gone: str | None = None
@@ -178,10 +148,7 @@ class WebRtcCarrier:
         """Greet the client of `handle`'s session, and carry it from now on. What the session said before follows."""
         self._handle = handle
         self._dialect.resume_token = handle.resume_token
-        early, self._unsent = self._unsent, deque()
-        self._unsent_size = 0
-        for message in (*self._dialect.open(handle.session), *self._dialect.missed(), *early):
-            self._say(message)
+        self._events.greet([*self._dialect.open(handle.session), *self._dialect.missed()])
         self._pacer.add(self)
 
     async def run(self) -> str:
@@ -213,7 +180,6 @@ class WebRtcCarrier:
         if self._gone is not None:
             return
         self._gone = reason
-        self._unsent.clear()
         if self._ending is None:
             self._post(CarrierLost(reason))
         self._done.set()
@@ -225,8 +191,7 @@ class WebRtcCarrier:
     @property
     def waiting(self) -> int:
         """Bytes that the session handed over and the peer has not got: PCM, and events that wait for their channel."""
-        buffered = self._channel.bufferedAmount if self._channel is not None else 0
-        return self._downlink.waiting + self._unsent_size + buffered
+        return self._downlink.waiting + self._events.waiting
 
     # --- from the peer: media ----------------------------------------------------------------------------------------
 
@@ -235,19 +200,16 @@ class WebRtcCarrier:
         self.connected()
 
     def connected(self) -> None:
-        now = self._loop.time()
-        if self._connected_at is None:
-            self._connected_at = self._alive_at = self._flow_at = now
+        self._life.connected(self._loop.time())
 
     def alive(self) -> None:
-        self._alive_at = self._loop.time()
+        self._life.sign(self._loop.time())
 
     def packet(self, sequence: int, timestamp: int, payload: bytes) -> None:
         now = self._loop.time()
-        self._alive_at = self._flow_at = now
-        if self._handle is None or self._ending is not None:
-            return
-        self._hear(self._uplink.push(sequence, timestamp, payload, now))
+        self._life.flow(now)
+        if self._gone is None and self._ending is None:
+            self._hear(self._uplink.push(sequence, timestamp, payload, now))
 
     def loss(self, fraction: float, round_trip: float | None) -> None:
         if round_trip is not None:
@@ -268,15 +230,9 @@ class WebRtcCarrier:
     # --- from the peer: messages -------------------------------------------------------------------------------------
 
     def channel(self, channel: RTCDataChannel) -> None:
-        if channel.label == EVENTS and self._channel is None:
-            self._channel = channel
+        if channel.label == EVENTS and self._events.open(channel):
             channel.on("message", self._event)
-            while self._unsent:
-                message = self._unsent.popleft()
-                self._unsent_size -= len(message)
-                self._write(message)
-        elif channel.label == PLAYBACK and self._reports is None:
-            self._reports = channel
+        elif channel.label == PLAYBACK and self._reports.open(channel):
             channel.on("message", self._report)
         else:
             channel.close()
@@ -285,26 +241,17 @@ class WebRtcCarrier:
         self._lose(reason)
 
     def _event(self, message: str | bytes) -> None:
-        """An event of the client. It waits its turn: a data channel cannot be told to wait."""
         if self._gone is not None:
             return
-        self._alive_at = self._loop.time()
-        self._inbox.append(message)
-        self._inbox_size += len(message)
-        if self._inbox_size > INBOX_MOST or len(self._inbox) > INBOX_EVENTS_MOST:
+        self._life.sign(self._loop.time())
+        if not self._events.put(message):
             self._counts.add(FLOODED)
             self._lose(FLOODED)
-        self._mail.set()
 
     async def _read(self, handle: SessionHandle) -> None:
         while True:
-            await self._mail.wait()
-            self._mail.clear()
-            while self._inbox:
-                message = self._inbox.popleft()
-                self._inbox_size -= len(message)
-                self.receive(message)
-                await handle.room()
+            self.receive(await self._events.take())
+            await handle.room()
 
     def receive(self, message: str | bytes) -> None:
         """One event of the client, from its data channel or from a sideband."""
@@ -330,54 +277,36 @@ class WebRtcCarrier:
 
     def _report(self, message: str | bytes) -> None:
         """A playback report, or a heartbeat alone."""
-        now = self._loop.time()
-        self._alive_at = self._flow_at = now
+        self._life.flow(self._loop.time())
         try:
-            if not isinstance(message, str) or len(message) > MAX_REPORT:
-                raise ValueError
-            report = json.loads(message)
-            timestamp, at = report.get("rtp"), report["at_ms"]
-            if isinstance(at, bool) or not isinstance(at, int | float) or not -1e15 < at < 1e15:
-                raise ValueError
-            if timestamp is not None and (type(timestamp) is not int or not 0 <= timestamp < 1 << 32):
-                raise ValueError
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            events = self._reports.take(message, self._round_trip)
+        except NoReport:
             self._counts.add(JUNK)
             return
-        if timestamp is not None and at > self._reported_at:
-            self._reported_at = at
-            self._played(timestamp)
-        self._tell_mute(at)
-
-    def _played(self, timestamp: int) -> None:
-        """Tell the session what sounds there now. The report itself took half a round trip."""
-        ahead = min(round(self._round_trip / 2 * TICK_RATE), from_ms(500))
-        found = self._map.locate(timestamp, ahead)
-        if found is None or (self._mute_until is not None and _before(timestamp, self._mute_until)):
-            # Of the last epoch: what was heard of it is settled.
-            return
-        response, position = found
-        for earlier in [one for one in self._reported if one != response]:
-            # The one before was played to its end, though no report may have hit it.
-            del self._reported[earlier]
-            end = self._map.end_of(earlier)
-            if end is not None:
-                self._post(PlaybackReported(earlier, end))
-        if position > self._reported.get(response, -1):
-            self._reported[response] = position
-            self._post(PlaybackReported(response, position))
+        for event in events:
+            self._post(event)
 
     # --- to the peer: audio ------------------------------------------------------------------------------------------
 
     def tick(self, due: int, missed: int) -> None:
         """The pacer's: packets whose time has come."""
+        try:
+            self._tick(due, missed)
+        except Exception:
+            # The pacer has others to serve.
+            log.exception("sending for session %s failed", self._handle.session if self._handle is not None else "")
+            self._lose("internal_error")
+
+    def _tick(self, due: int, missed: int) -> None:
         now = self._loop.time()
-        self._check_life(now)
+        lost = self._life.end(now)
+        if lost is not None:
+            self._lose(lost)
         if self._gone is not None:
             return
         if self._ending is None:
             self._hear(self._uplink.tick(now))
-        if not self._sending and not self._only_hears(now):
+        if not self._sending and not self._only_speaks(now):
             return
         if missed:
             self._counts.add(STALLED, missed)
@@ -393,9 +322,10 @@ class WebRtcCarrier:
         if self._ending is not None and not self._downlink:
             self._finish()
 
-    def _only_hears(self, now: float) -> bool:
+    def _only_speaks(self, now: float) -> bool:
         """Whether the client takes no audio: what is due then passes unheard, and the events that follow it go on."""
-        return self._connected_at is not None and now - self._connected_at > SENDING_WITHIN and self._draining is None
+        since = self._life.connected_at
+        return since is not None and now - since > SENDING_WITHIN and self._draining is None
 
     def _send_packet(self) -> None:
         release = self._downlink.next()
@@ -420,22 +350,13 @@ class WebRtcCarrier:
                 self._counts.add(name, count)
         uplink.late = uplink.lost = uplink.recovered = 0
 
-    def _check_life(self, now: float) -> None:
-        if self._connected_at is None:
-            if now > self._deadline and self._ending is None:
-                self._lose("never_connected")
-            return
-        # What stopped together with everything else was cut; what had stopped before was only quiet.
-        steady = self._alive_at - self._flow_at < 1.0
-        if now - self._alive_at > (GONE_AFTER if steady else GONE_AFTER_QUIET):
-            self._lose("connection_lost")
-
     # --- to the peer: messages ---------------------------------------------------------------------------------------
 
     def listen(self, listener: Callable[[str], None]) -> Callable[[], None]:
         """Give every event to `listener` as well, from now on; returns how to stop it."""
-        self._listeners.append(listener)
-        return lambda: self._listeners.remove(listener) if listener in self._listeners else None
+        listeners = self._events.listeners
+        listeners.append(listener)
+        return lambda: listeners.remove(listener) if listener in listeners else None
 
     def greet(self, session: str) -> list[str]:
         """`session.created`, for a sideband that joins."""
@@ -448,41 +369,11 @@ class WebRtcCarrier:
     def _say(self, message: str) -> None:
         if self._gone is not None:
             return
-        for listener in list(self._listeners):
-            listener(message)
-        if self._channel is None:
-            self._unsent.append(message)
-            self._unsent_size += len(message)
-            if self._unsent_size > CONTROL_MAX:
-                self._give_up()
-        else:
-            self._write(message)
-
-    def _write(self, message: str) -> None:
-        channel = self._channel
-        if channel is None or channel.readyState != "open":
-            return
-        most = self._peer.longest_message
-        if most and len(message) > most // 4 and len(message.encode()) > most:
-            kind = json.loads(message).get("type", "")
-            message = self._dialect.too_large(str(kind), most)
-        channel.send(message)
-        if channel.bufferedAmount > CONTROL_MAX:
-            self._give_up()
-
-    def _give_up(self) -> None:
-        """The peer takes nothing: nothing that we could still say would reach it."""
-        self._counts.add(SLOW_CONSUMER)
-        self._lose(SLOW_CONSUMER)
-
-    def _tell_mute(self, at_ms: float | None = None) -> None:
-        channel = self._reports
-        if channel is None or channel.readyState != "open":
-            return
-        state: dict[str, float | None] = {"epoch": self._epoch, "mute_until_rtp": self._mute_until}
-        if at_ms is not None:
-            state["at_ms"] = at_ms
-        channel.send(json.dumps(state, separators=(",", ":")))
+        self._events.say(message)
+        if self._events.stuck:
+            # The peer takes nothing: nothing that we could still say would reach it.
+            self._counts.add(SLOW_CONSUMER)
+            self._lose(SLOW_CONSUMER)
 
     # --- CarrierPort -------------------------------------------------------------------------------------------------
 
@@ -502,13 +393,10 @@ class WebRtcCarrier:
         self._dialect.flush(fence)
         if cleared:
             self._counts.add(CLEARED_AT_GATE, cleared)
-        self._epoch = fence.epoch
-        self._mute_until = self._map.timestamp
-        self._reported.clear()
-        if self._gone is None:
-            self._tell_mute()
-            for message in self._dialect.own("mute", {"epoch": self._epoch, "mute_until_rtp": self._mute_until}):
-                self._say(message)
+        self._reports.begin_epoch(fence.epoch)
+        own = {"epoch": fence.epoch, "mute_until_rtp": self._reports.mute_until}
+        for message in self._dialect.own("mute", own):
+            self._say(message)
 
     def notify(self, notice: Notice) -> None:
         if self._gone is not None or self._ending is not None:
@@ -522,7 +410,7 @@ class WebRtcCarrier:
             return
         self._ending = reason
         self._downlink.release_held()
-        if reason == "replaced" or self._connected_at is None:
+        if reason == "replaced" or self._life.connected_at is None:
             self._gone = reason
             self._done.set()
         elif not self._downlink:
@@ -535,16 +423,6 @@ class WebRtcCarrier:
             self._draining = self._loop.create_task(self._drain(), name="webrtc-drain")
 
     async def _drain(self) -> None:
-        channel = self._channel
-        if channel is not None and channel.bufferedAmount:
-            drained = asyncio.Event()
-            channel.once("bufferedamountlow", drained.set)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(drained.wait(), DRAIN_WITHIN)
+        await self._events.drain(DRAIN_WITHIN)
         self._gone = self._gone or self._ending
         self._done.set()
-
-
-def _before(timestamp: int, other: int) -> bool:
-    """Whether an RTP timestamp lies before another one."""
-    return 0 < (other - timestamp) % (1 << 32) < 1 << 31

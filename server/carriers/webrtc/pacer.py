@@ -22,7 +22,10 @@ class Paced(Protocol):
     """What is called each 20 ms."""
 
     def tick(self, due: int, missed: int) -> None:
-        """Send `due` packets (1, or up to `CATCH_UP` after a stall); before them, the time of `missed` has passed."""
+        """Send `due` packets (1, or up to `CATCH_UP` after a stall); before them, the time of `missed` has passed.
+
+        Never raises: others wait for their turn.
+        """
 
 
 class _Seat:

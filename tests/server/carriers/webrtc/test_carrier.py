@@ -12,10 +12,14 @@ import pytest
 
 from codec.opus import OpusDecoder
 from server.carriers.webrtc import carrier as module
-from server.carriers.webrtc.carrier import EVENTS, GONE_AFTER, GONE_AFTER_QUIET, PLAYBACK, WebRtcCarrier
+from server.carriers.webrtc import events as events_module
+from server.carriers.webrtc.carrier import WebRtcCarrier
 from server.carriers.webrtc.downlink import PACKET, SILENCE
+from server.carriers.webrtc.events import EVENTS
+from server.carriers.webrtc.life import GONE_AFTER, Life
 from server.carriers.webrtc.pacer import Pacer
 from server.carriers.webrtc.peer import PeerSettings
+from server.carriers.webrtc.reports import PLAYBACK
 from server.dialects.checks import Object
 from server.dialects.realtime_track import TrackDialect
 from sessions.core.config import SessionConfig
@@ -140,8 +144,7 @@ class Stage:
             PeerSettings(), self.dialect, self.counts, Pacer(), output_rate=24_000, input_rate=16_000
         )
         monkeypatch.setattr(self.carrier, "_loop", self)
-        self.carrier._deadline = self.now + module.CONNECT_WITHIN
-        self.carrier._alive_at = self.carrier._flow_at = self.now
+        self.carrier._life = Life(self.now)
         self.handle = Handle()
         self.channel = Channel(EVENTS)
         self.playback = Channel(PLAYBACK)
@@ -334,21 +337,8 @@ async def test_a_client_whose_steady_stream_ends_with_everything_else_is_lost_af
     assert stage.handle.events == [CarrierLost("connection_lost")]
 
 
-async def test_a_client_that_is_only_quiet_is_kept_while_it_answers_checks(stage: Stage) -> None:
-    stage.connect()
-    stage.carrier.packet(7, 0, SILENCE)
-    for _ in range(20):
-        stage.now += 5.0
-        stage.carrier.alive()
-        stage.carrier.tick(1, 0)
-    assert stage.handle.events == []
-    stage.now += GONE_AFTER_QUIET + 0.1
-    stage.carrier.tick(1, 0)
-    assert stage.handle.events == [CarrierLost("connection_lost")]
-
-
 async def test_a_client_that_floods_the_channel_is_given_up(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "INBOX_EVENTS_MOST", 20)
+    monkeypatch.setattr(events_module, "INBOX_EVENTS_MOST", 20)
     stage.connect()
     running = asyncio.create_task(stage.carrier.run())
     stage.handle.gate.clear()
@@ -381,7 +371,7 @@ async def test_events_are_handled_in_order_and_no_faster_than_the_session_takes_
 
 
 async def test_a_client_that_does_not_read_is_given_up(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "CONTROL_MAX", 1000)
+    monkeypatch.setattr(events_module, "CONTROL_MAX", 1000)
     stage.connect()
     stage.channel.bufferedAmount = 2000
     stage.carrier.notify(SPEECH)
@@ -430,6 +420,17 @@ async def test_an_event_of_ours_that_fails_ends_the_call_and_says_so(stage: Stag
 
     stage.dialect.receive = broken  # type: ignore[method-assign]
     stage.carrier.receive("{}")
+    assert stage.handle.events == [CarrierLost("internal_error")]
+
+
+async def test_a_packet_of_ours_that_fails_ends_this_call_and_no_other(stage: Stage) -> None:
+    stage.connect()
+
+    def broken(sequence: int, timestamp: int, payload: bytes) -> bool:
+        raise KeyError("a fault of ours")
+
+    stage.media.send = broken  # type: ignore[method-assign]
+    stage.tick()
     assert stage.handle.events == [CarrierLost("internal_error")]
 
 
