@@ -10,17 +10,14 @@ import asyncio
 import logging
 import math
 import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from python_multipart.exceptions import FormParserError
-from starlette.datastructures import UploadFile
-from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
-from starlette.websockets import WebSocket, WebSocketDisconnect
+from starlette.websockets import WebSocket
 
 from codec.opus import OpusUnavailable
 from sessions.core.events import Close
@@ -30,24 +27,21 @@ from sessions.manager import SessionManager
 from sessions.ports import Busy, NotResumable
 
 from . import http
-from .auth import ORIGIN, SUBPROTOCOL, Access, Denied, Grant
+from .auth import ORIGIN, Access, Denied, Grant
+from .call_request import Wanted, read
 from .carriers.webrtc import sdp
 from .carriers.webrtc.carrier import WebRtcCarrier
 from .carriers.webrtc.pacer import Pacer
 from .carriers.webrtc.peer import NoAddress, PeerSettings, ice_servers
-from .dialects.checks import INVALID_VALUE, MISSING, Json, Object, Rejected, a_string, an_object, parse, required
+from .dialects.checks import Object, Rejected
 from .dialects.realtime_track import TrackDialect
 from .settings import Settings
+from .sideband import Sideband
 
 log = logging.getLogger(__name__)
 
-MAX_BODY: Final = 512 * 1024
-"""Bytes of a request: an offer, and a session object."""
 WATCHERS_MOST: Final = 8
 """Sidebands of one call."""
-WATCHER_WAITING: Final = 1000
-"""Events that may wait for a sideband that does not read, before it is given up."""
-
 NOT_FOUND: Final = "call_not_found"
 
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -63,17 +57,6 @@ def peer_settings(settings: Settings) -> PeerSettings:
         bitrate=settings.rtc_bitrate,
         dtx=settings.rtc_dtx,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """A request for a call. `resumable`: the client may come back. `resume`: session and token, where it is back."""
-
-    offer: sdp.Offer
-    session: Object | None
-    model: str
-    resumable: bool
-    resume: tuple[str, str] | None
 
 
 @dataclass(slots=True)
@@ -179,7 +162,7 @@ class Calls:
         """POST /v1/realtime/calls, and /v1/realtime as older clients have it."""
         try:
             grant = self._access.session(request.headers)
-            wanted = await self._read(request)
+            wanted = await read(request)
             return await self._begin(wanted, grant)
         except Denied as denied:
             return self._denied(denied)
@@ -268,38 +251,6 @@ class Calls:
         await handle.closed()
         self._dialects.pop(handle.session, None)
 
-    # --- the request -------------------------------------------------------------------------------------------------
-
-    async def _read(self, request: Request) -> Wanted:
-        """Raises BodyRefused, OfferRefused, Rejected."""
-        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind == "multipart/form-data":
-            offer, session = await _form(request)
-        elif kind == "application/sdp":
-            offer, session = await http.text(request, MAX_BODY), None
-        else:
-            raise http.BodyRefused(
-                415,
-                "unsupported_media_type",
-                "send the SDP offer as application/sdp, or as the part `sdp` of multipart/form-data",
-            )
-        query = request.query_params
-        resumable, resume = query.get("resume") in ("1", "true"), None
-        if "resume_session" in query or "resume_token" in query:
-            resume = (query.get("resume_session", ""), query.get("resume_token", ""))
-        if session is not None and session.get("x_talkover") is not None:
-            ours = dict(an_object(session["x_talkover"], "session.x_talkover"))
-            wish = ours.pop("resume", None)
-            session = {**session, "x_talkover": ours}
-            if isinstance(wish, bool):
-                resumable = wish
-            elif wish is not None:
-                resume = _resume_of(wish, "session.x_talkover.resume")
-        model = query.get("model", "talkover")
-        if session is not None and session.get("model") is not None:
-            model = a_string(session["model"], "session.model", longest=512)
-        return Wanted(sdp.read_offer(offer), session, model, resumable, resume)
-
     # --- hang-up and sideband ----------------------------------------------------------------------------------------
 
     async def _hangup(self, request: Request) -> Response:
@@ -333,123 +284,9 @@ class Calls:
             return
         call.watchers += 1
         try:
-            await _Watcher(socket, call).run()
+            await Sideband(socket, call.id, call.carrier, call.handle).run()
         finally:
             call.watchers -= 1
-
-
-class _Watcher:
-    """One sideband."""
-
-    def __init__(self, socket: WebSocket, call: Call) -> None:
-        self._socket = socket
-        self._call = call
-        self._queue: asyncio.Queue[str | None] = asyncio.Queue(WATCHER_WAITING)
-        self._over = False
-
-    async def run(self) -> None:
-        offered = self._socket.scope.get("subprotocols", [])
-        await self._socket.accept(subprotocol=SUBPROTOCOL if SUBPROTOCOL in offered else None)
-        carrier = self._call.carrier
-        for message in carrier.greet(self._call.handle.session):
-            self._queue.put_nowait(message)
-        stop = carrier.listen(self._take)
-        tasks = [
-            asyncio.create_task(work, name=f"{self._call.id}-{name}")
-            for name, work in (("writes", self._write()), ("reads", self._read()))
-        ]
-        parting = asyncio.create_task(self._part(), name=f"{self._call.id}-parts")
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            stop()
-            for task in (*tasks, parting):
-                task.cancel()
-            await asyncio.gather(*tasks, parting, return_exceptions=True)
-
-    def _take(self, message: str) -> None:
-        if self._queue.full():
-            # It does not read. What it missed cannot be made up for, so it is told to come again.
-            self._end_queue()
-        else:
-            self._queue.put_nowait(message)
-
-    def _end_queue(self) -> None:
-        if self._queue.full():
-            self._queue.get_nowait()
-        self._queue.put_nowait(None)
-
-    async def _read(self) -> None:
-        while True:
-            message = await self._socket.receive()
-            if message["type"] == "websocket.disconnect":
-                return
-            text = message.get("text")
-            self._call.carrier.receive(message["bytes"] if text is None else text)
-
-    async def _write(self) -> None:
-        try:
-            while (message := await self._queue.get()) is not None:
-                await self._socket.send_text(message)
-            if self._over:
-                await self._socket.close(1000, "the call is over")
-            else:
-                await self._socket.close(1013, "slow_consumer: the peer did not read; connect again and keep reading")
-        except (WebSocketDisconnect, RuntimeError):
-            return
-
-    async def _part(self) -> None:
-        await self._call.handle.parted()
-        self._over = True
-        self._end_queue()
-
-
-async def _form(request: Request) -> tuple[str, Object | None]:
-    """The parts `sdp` and `session`. Raises BodyRefused and Rejected."""
-    declared = request.headers.get("content-length", "")
-    if declared.isdigit() and int(declared) > MAX_BODY:
-        raise http.too_large(MAX_BODY)
-    received = 0
-
-    async def bounded() -> AsyncGenerator[bytes, None]:
-        nonlocal received
-        async for piece in request.stream():
-            received += len(piece)
-            if received > MAX_BODY:
-                raise http.too_large(MAX_BODY)
-            yield piece
-
-    try:
-        parser = MultiPartParser(request.headers, bounded(), max_files=4, max_fields=4, max_part_size=MAX_BODY)
-        form = await parser.parse()
-    except (MultiPartException, FormParserError, KeyError) as error:
-        raise Rejected(INVALID_VALUE, f"the body is not multipart/form-data as it says ({str(error)[:100]})") from None
-    try:
-        parts = {name: await _part_text(name, form.get(name)) for name in ("sdp", "session")}
-    finally:
-        await form.close()
-    if parts["sdp"] is None:
-        raise Rejected(MISSING, "missing required parameter 'sdp': the part with the SDP offer", "sdp")
-    session = parts["session"]
-    return parts["sdp"], parse(session) if session is not None and session.strip() else None
-
-
-async def _part_text(name: str, part: UploadFile | str | None) -> str | None:
-    if not isinstance(part, UploadFile):
-        return part
-    try:
-        return (await part.read()).decode("utf-8")
-    except UnicodeDecodeError:
-        raise Rejected(INVALID_VALUE, f"the part {name!r} is not UTF-8", name) from None
-
-
-def _resume_of(wish: Json, path: str) -> tuple[str, str]:
-    """Session and token of a client that is back. Raises Rejected."""
-    asked = an_object(wish, path)
-    session, token = (
-        a_string(required(asked, key, f"{path}.{key}"), f"{path}.{key}", longest=256) for key in ("session", "token")
-    )
-    return session, token
 
 
 def _no_call(call_id: str) -> JSONResponse:
