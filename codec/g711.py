@@ -12,7 +12,7 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from .pcm import to_bytes, to_samples
+from .pcm import Samples, to_bytes, to_samples
 
 Law = Literal["ulaw", "alaw"]
 
@@ -76,7 +76,7 @@ _COMPRESS: Final[dict[Law, NDArray[np.uint8]]] = {"ulaw": _compress_ulaw(), "ala
 
 def decode(codes: bytes, law: Law) -> bytes:
     """G.711 codes, one byte per 8 kHz sample, to PCM16 little-endian bytes (twice as many)."""
-    return to_bytes(_EXPAND[law][np.frombuffer(codes, dtype=np.uint8)])
+    return to_bytes(_EXPAND[law].take(np.frombuffer(codes, dtype=np.uint8)))
 
 
 def encode(pcm: bytes, law: Law) -> bytes:
@@ -84,4 +84,9 @@ def encode(pcm: bytes, law: Law) -> bytes:
 
     Raises ValueError for an odd number of bytes.
     """
-    return _COMPRESS[law][to_samples(pcm).astype(np.int16, copy=False).view(np.uint16)].tobytes()
+    return compress(to_samples(pcm), law)
+
+
+def compress(samples: Samples, law: Law) -> bytes:
+    """8 kHz samples, shape (n,), int16, to G.711 codes, n bytes."""
+    return _COMPRESS[law].take(samples.astype(np.int16, copy=False).view(np.uint16)).tobytes()

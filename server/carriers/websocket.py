@@ -164,6 +164,8 @@ class WebSocketCarrier:
         self._ending: str | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._waiting: asyncio.Task[None] | None = None
+        self._at_rest = False
+        """Whether the writer has written everything and waits."""
         self._wake = asyncio.Event()
 
     # --- the connection's life ---------------------------------------------------------------------------------------
@@ -259,7 +261,9 @@ class WebSocketCarrier:
                 elif self._ending is None:
                     self._drained()
                     self._wake.clear()
+                    self._at_rest = not isinstance(self._wire, _UnknownWire)
                     await self._wake.wait()
+                    self._at_rest = False
                 else:
                     if self._enduring is not None:
                         for text in self._enduring.farewell(self._ending):
@@ -379,6 +383,10 @@ class WebSocketCarrier:
             return
         if self._gate is None and frame.fence.epoch != OUT_OF_BAND:
             self._gate = frame.fence
+        if self._at_rest and not (self._media or self._control or self._held) and self._wire.has_room():
+            # Nothing is ahead of it, so its turn is now: no task has to be woken for it.
+            self._write_now(frame)
+            return
         self._serial += 1
         self._media.append((self._serial, frame))
         self._audio_waiting += len(frame.pcm)
@@ -386,6 +394,13 @@ class WebSocketCarrier:
             self._blocked = True
             self._post(CarrierBlocked(self.waiting))
         self._wake.set()
+
+    def _write_now(self, frame: OutputFrame) -> None:
+        if not self._passes(frame.fence):
+            self._counts.add(STALE_AT_GATE)
+            return
+        for text in self._dialect.send_frame(frame):
+            self._wire.send_text(text)
 
     def hold(self) -> None:
         self._held = True

@@ -6,7 +6,7 @@ The lane is streaming, so a sample may wait in it for the next frame; it then ke
 from __future__ import annotations
 
 from codec import g711
-from codec.pcm import to_bytes, to_samples
+from codec.pcm import Samples, to_bytes, to_samples
 from codec.resample import Resampler
 from sessions.core.timeline import Ticks, ticks_per_sample
 from sessions.ports import OutputFrame
@@ -35,23 +35,24 @@ class OutputLane:
         """(encoded audio, session time of its first sample); the audio is empty while the resampler fills."""
         if frame.rate == self._rate:
             self._lane = None
-            return self._encode(frame.pcm), frame.placed_at
+            audio = frame.pcm if self._law is None else self._encode(to_samples(frame.pcm))
+            return audio, frame.placed_at
         if self._lane is None or self._lane.in_rate != frame.rate:
             self._lane = Resampler(frame.rate, self._rate)
         starts = self._waiting_from(frame.placed_at)
-        pcm = to_bytes(self._lane.process(to_samples(frame.pcm)))
+        samples = self._lane.process(to_samples(frame.pcm))
         self._last = frame
         self._end = frame.placed_at + (frame.end - frame.start)
-        return self._encode(pcm), starts
+        return self._encode(samples), starts
 
     def tail(self) -> tuple[bytes, Ticks]:
         """The samples that still wait, and the session time of the first; the lane is new afterwards."""
         if self._lane is None:
             return b"", 0
         starts = self._waiting_from(self._end)
-        pcm = to_bytes(self._lane.flush())
+        samples = self._lane.flush()
         self._last = None
-        return self._encode(pcm), starts
+        return self._encode(samples), starts
 
     def reset(self) -> None:
         """Forget what waits: it belongs to an epoch that is over."""
@@ -65,5 +66,5 @@ class OutputLane:
             return otherwise
         return self._end - self._lane.pending * ticks_per_sample(self._rate)
 
-    def _encode(self, pcm: bytes) -> bytes:
-        return pcm if self._law is None else g711.encode(pcm, self._law)
+    def _encode(self, samples: Samples) -> bytes:
+        return to_bytes(samples) if self._law is None else g711.compress(samples, self._law)

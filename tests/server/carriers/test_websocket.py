@@ -273,12 +273,35 @@ async def test_audio_and_notices_keep_their_order(scene: Scene) -> None:
 async def test_a_hold_stops_audio_at_once_and_resume_goes_on_at_the_next_unsent_frame(scene: Scene) -> None:
     scene.carrier.admit(frame(0))
     assert await scene.sent() == ["audio 0"]
-    scene.carrier.admit(frame(1))
     scene.carrier.hold()
+    scene.carrier.admit(frame(1))
     scene.carrier.admit(frame(2))
     assert await scene.sent() == []
     scene.carrier.resume()
     assert await scene.sent() == ["audio 1", "audio 2"]
+
+
+async def test_a_frame_with_nothing_ahead_of_it_is_written_in_the_step_that_admits_it(scene: Scene) -> None:
+    await scene.settle()
+    scene.carrier.admit(frame(0))
+    assert scene.socket.sent == ["audio 0"]
+    scene.carrier.notify(SPEECH)
+    scene.carrier.admit(frame(1))
+    assert scene.socket.sent == ["audio 0"]
+    assert await scene.sent() == ["audio 0", "SpeechStarted", "audio 1"]
+
+
+async def test_a_frame_that_finds_no_room_or_an_old_gate_is_not_written_in_passing(scene: Scene) -> None:
+    await scene.settle()
+    scene.wire.shut()
+    scene.carrier.admit(frame(0))
+    assert await scene.sent() == []
+    scene.wire.open()
+    assert await scene.sent() == ["audio 0"]
+    scene.carrier.flush(Fence("sess_1", 1, 1))
+    scene.carrier.admit(frame(1))
+    assert await scene.sent() == []
+    assert scene.counts[STALE_AT_GATE] == 1
 
 
 async def test_held_audio_is_overtaken_by_everything_but_its_own_response(scene: Scene) -> None:
