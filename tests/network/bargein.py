@@ -132,7 +132,7 @@ def barge_in(
             told = cleared["heard"]
 
             def over(truth: float) -> float:
-                return 1000 * (told - min(max(truth - begin, 0), end - begin)) / CLOCK
+                return 1000 * float(told - min(max(truth - begin, 0), end - begin)) / CLOCK
 
             result.cuts += 1
             result.heard_by.add(cleared["heard_by"])
