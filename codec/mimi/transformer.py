@@ -62,9 +62,7 @@ class RMSNorm(nn.Module):
         self.epsilon = epsilon
 
     def forward(self, x: Tensor) -> Tensor:
-        wide = x.float()
-        power = torch.mean(wide * wide, dim=-1, keepdim=True)
-        return (wide * (self.alpha.float() * torch.rsqrt(power + self.epsilon))).to(x.dtype)
+        return F.rms_norm(x.float(), self.alpha.shape, self.alpha.float(), self.epsilon).to(x.dtype)
 
 
 class Gated(nn.Module):
@@ -115,8 +113,8 @@ class Attention(Streaming):
     def forward(self, x: Tensor, attend: Attend, streams: Streams | None) -> Tensor:
         batch, steps, _ = x.shape
         projected = self.in_proj(x).view(batch, steps, 3, self.config.heads, self.head)
-        query, key, value = projected.permute(2, 0, 3, 1, 4).unbind(0)
-        query, key = _turn(query, attend), _turn(key, attend)
+        query_key, value = projected.permute(2, 0, 3, 1, 4).split([2, 1])
+        (query, key), value = _turn(query_key, attend).unbind(0), value[0]
         if streams is None or attend.rows is None or attend.cells is None:
             out = F.scaled_dot_product_attention(query, key, value, attn_mask=attend.visible)
         else:
@@ -221,7 +219,7 @@ def _angles(config: TransformerConfig, positions: Tensor, dtype: torch.dtype) ->
 
 
 def _turn(x: Tensor, attend: Attend) -> Tensor:
-    """Rotary embedding (Su et al., 2021, arXiv:2104.09864) of neighbouring pairs, [B, heads, T, head]."""
-    real, imaginary = x.float().view(*x.shape[:-1], -1, 2).unbind(-1)
+    """Rotary embedding (Su et al., 2021, arXiv:2104.09864) of neighbouring pairs, [..., B, heads, T, head]."""
+    real, imaginary = x.float().reshape(*x.shape[:-1], -1, 2).unbind(-1)
     turned = (real * attend.cosine - imaginary * attend.sine, real * attend.sine + imaginary * attend.cosine)
     return torch.stack(turned, dim=-1).flatten(-2).to(x.dtype)

@@ -24,25 +24,22 @@ TEXT_STREAM: int = 0
 """Stream of the inner text; audio codebook q is stream q + 1."""
 
 
-def gumbel(seed: Tensor, frame: Tensor, stream: int, tokens: Tensor) -> Tensor:
-    """Standard Gumbel noise, float32 [batch, n], for seeds (0..2**31-1) and frames int64 [batch].
+def keys(seed: Tensor, frame: Tensor, streams: int) -> Tensor:
+    """What the noise of one frame hangs on, int32 [streams, batch], for seeds (0..2**31-1) and frames int64 [batch]."""
+    numbers = torch.arange(streams, device=seed.device)[:, None]
+    return _int32(seed * _SEED + frame * _FRAME + numbers * _STREAM)
+
+
+def gumbel(key: Tensor, tokens: Tensor) -> Tensor:
+    """Standard Gumbel noise, float32 [batch, n], for the `keys` of one stream, int32 [batch].
 
     `tokens` int64: which tokens it is for, [n] the same for all rows or [batch, n].
     """
-    base = seed * _SEED + frame * _FRAME + stream * _STREAM
-    x = _int32(base)[:, None] ^ _int32(tokens * _TOKEN)
-    x = x ^ _shift(x, 16)
-    x = x * _signed(_MIX[0])
-    x = x ^ _shift(x, 15)
-    x = x * _signed(_MIX[1])
-    x = _shift(x ^ _shift(x, 16), 32 - _BITS)
-    return torch.index_select(_quantiles(seed.device), 0, x.flatten()).view(x.shape)
+    return _noise(key, _int32(tokens * _TOKEN))
 
 
-def sample(
-    logits: Tensor, seed: Tensor, frame: Tensor, stream: int, *, temperature: float = 1.0, top_k: int = 0
-) -> Tensor:
-    """One token per row of `logits` [batch, tokens], int64 [batch].
+def sample(logits: Tensor, key: Tensor, *, temperature: float = 1.0, top_k: int = 0) -> Tensor:
+    """One token per row of `logits` [batch, tokens], int64 [batch], with the `keys` of one stream, int32 [batch].
 
     `temperature` 0: the likeliest. `top_k`: only among so many of the likeliest (0: among all).
     """
@@ -50,11 +47,22 @@ def sample(
     if temperature <= 0:
         return logits.max(-1).indices
     scores = logits.float() / temperature
+    hashes = _hashes(logits.shape[-1], logits.device)
     if 0 < top_k < logits.shape[-1]:
-        likeliest = scores.topk(top_k, dim=-1, sorted=False)
-        noisy = likeliest.values + gumbel(seed, frame, stream, likeliest.indices)
-        return likeliest.indices.gather(-1, noisy.max(-1, keepdim=True).indices)[:, 0]
-    return (scores + gumbel(seed, frame, stream, _tokens(logits.shape[-1], logits.device))).max(-1).indices
+        values, indices = scores.topk(top_k, dim=-1, sorted=False)
+        noisy = values + _noise(key, torch.index_select(hashes, 0, indices.flatten()).view(indices.shape))
+        return indices.gather(-1, noisy.max(-1, keepdim=True).indices)[:, 0]
+    return (scores + _noise(key, hashes)).max(-1).indices
+
+
+def _noise(key: Tensor, hashes: Tensor) -> Tensor:
+    x = key[:, None] ^ hashes
+    x = x ^ _shift(x, 16)
+    x = x * _signed(_MIX[0])
+    x = x ^ _shift(x, 15)
+    x = x * _signed(_MIX[1])
+    x = _shift(x ^ _shift(x, 16), 32 - _BITS)
+    return torch.index_select(_quantiles(key.device), 0, x.flatten()).view(x.shape)
 
 
 def _signed(value: int) -> int:
@@ -73,8 +81,8 @@ def _shift(x: Tensor, bits: int) -> Tensor:
 
 
 @lru_cache(maxsize=32)
-def _tokens(count: int, device: torch.device) -> Tensor:
-    return torch.arange(count, device=device)
+def _hashes(count: int, device: torch.device) -> Tensor:
+    return _int32(torch.arange(count, device=device) * _TOKEN)
 
 
 @lru_cache(maxsize=8)

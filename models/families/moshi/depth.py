@@ -34,11 +34,10 @@ class DepthLayer(nn.Module):
     def forward(self, x: Tensor, weights: int, place: int, cache: Tensor) -> Tensor:
         """x [batch, dimension], the `place`th of the frame; `cache` [2, batch, heads, codebooks, head] gets its key."""
         batch, width = x.shape
-        query, key, value = self.in_projs[weights](self.norm1(x)).view(batch, 3, self.heads, -1).unbind(1)
-        cache[0, :, :, place] = key
-        cache[1, :, :, place] = value
-        seen = place + 1
-        mixed = F.scaled_dot_product_attention(query[:, :, None], cache[0, :, :, :seen], cache[1, :, :, :seen])
+        projected = self.in_projs[weights](self.norm1(x)).view(batch, 3, self.heads, -1)
+        cache[:, :, :, place] = projected[:, 1:].transpose(0, 1)
+        keys, values = cache[:, :, :, : place + 1].unbind(0)
+        mixed = F.scaled_dot_product_attention(projected[:, 0, :, None], keys, values)
         x = x + self.out_projs[weights](mixed.reshape(batch, width))
         out: Tensor = x + self.gating[weights](self.norm2(x))
         return out

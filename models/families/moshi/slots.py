@@ -10,7 +10,7 @@ from torch import Tensor
 from codec.mimi.streams import Streams
 from models.slots.codec import SlotCodec
 from models.slots.model import StepInput, StepOutput
-from models.slots.noise import TEXT_STREAM, sample
+from models.slots.noise import TEXT_STREAM, keys, sample
 
 from .errors import CodecUnfit
 from .language import MoshiLM
@@ -134,9 +134,10 @@ class MoshiSlots:
 
         hidden, logits = self.lm(tokens[..., None], self.streams)
         hidden, logits = hidden[:, 0], logits[:, 0]
-        text = self._draw(logits, TEXT_STREAM)
+        noise = keys(self._seed, position, 1 + agent)
+        text = self._draw(logits, TEXT_STREAM, noise)
         text = torch.where(hush, self._quiet[0], text)
-        said = self.lm.depth(hidden, text, lambda logits, codebook: self._draw(logits, codebook + 1))
+        said = self.lm.depth(hidden, text, lambda logits, codebook: self._draw(logits, codebook + 1, noise))
         said = torch.where(hush[:, None], self._quiet[1:], said)
         self._write(slice(0, 1 + agent), position + 1, torch.cat([text[:, None], said], dim=1), run, delayed=False)
 
@@ -146,17 +147,11 @@ class MoshiSlots:
         self.streams.end()
         return out[:, 0], out[:, 1:], begun, torch.isfinite(hidden).all(-1) & torch.isfinite(logits).all(-1)
 
-    def _draw(self, logits: Tensor, stream: int) -> Tensor:
+    def _draw(self, logits: Tensor, stream: int, noise: Tensor) -> Tensor:
         s = self._sampling
-        text = stream == TEXT_STREAM
-        return sample(
-            logits,
-            self._seed,
-            self.streams.position,
-            stream,
-            temperature=s.text_temperature if text else s.temperature,
-            top_k=s.text_top_k if text else s.top_k,
-        )
+        if stream == TEXT_STREAM:
+            return sample(logits, noise[stream], temperature=s.text_temperature, top_k=s.text_top_k)
+        return sample(logits, noise[stream], temperature=s.temperature, top_k=s.top_k)
 
     def _places(self, rows: slice, position: Tensor, delayed: bool) -> Tensor:
         """Ring cells int64 [batch, rows, 1] of `position` int64 [batch], plus each stream's delay where `delayed`."""

@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from models.slots.noise import gumbel, sample
+from models.slots import noise
+from models.slots.noise import keys, sample
+
+
+def gumbel(seed: torch.Tensor, frame: torch.Tensor, stream: int, tokens: torch.Tensor) -> torch.Tensor:
+    return noise.gumbel(keys(seed, frame, stream + 1)[stream], tokens)
 
 
 def column(*values: int) -> torch.Tensor:
@@ -30,15 +35,15 @@ def test_another_session_frame_or_stream_draws_something_else(seed: int, frame: 
 
 
 def test_the_noise_is_gumbels() -> None:
-    noise = torch.cat([gumbel(column(seed), column(seed * 31), 1, torch.arange(50_000)) for seed in range(4)]).flatten()
-    assert noise.mean().item() == pytest.approx(0.5772, abs=0.01)
-    assert noise.var().item() == pytest.approx(torch.pi**2 / 6, abs=0.03)
+    every = torch.cat([gumbel(column(seed), column(seed * 31), 1, torch.arange(50_000)) for seed in range(4)]).flatten()
+    assert every.mean().item() == pytest.approx(0.5772, abs=0.01)
+    assert every.var().item() == pytest.approx(torch.pi**2 / 6, abs=0.03)
 
 
 def test_tokens_are_drawn_as_often_as_they_are_likely() -> None:
     logits = torch.tensor([2.0, 1.0, 0.0, -1.0]).expand(4000, -1)
     seeds, frames = torch.arange(4000) * 7919, torch.arange(4000) % 97
-    drawn = torch.bincount(sample(logits, seeds, frames, 2), minlength=4) / 4000
+    drawn = torch.bincount(sample(logits, keys(seeds, frames, 3)[2]), minlength=4) / 4000
     torch.testing.assert_close(drawn, logits[0].softmax(-1), atol=0.03, rtol=0)
 
 
@@ -51,9 +56,11 @@ def test_a_few_tokens_get_the_noise_that_they_have_among_all() -> None:
 def test_top_k_draws_among_the_likeliest_and_temperature_zero_takes_the_first() -> None:
     logits = torch.randn(500, 64, generator=torch.Generator().manual_seed(0))
     seeds, frames = torch.arange(500), torch.arange(500)
-    ranks = logits.argsort(descending=True).argsort().gather(1, sample(logits, seeds, frames, 1, top_k=3)[:, None])
+    ranks = (
+        logits.argsort(descending=True).argsort().gather(1, sample(logits, keys(seeds, frames, 2)[1], top_k=3)[:, None])
+    )
     assert set(ranks.flatten().tolist()) == {0, 1, 2}
-    assert torch.equal(sample(logits, seeds, frames, 1, temperature=0.0), logits.argmax(-1))
+    assert torch.equal(sample(logits, keys(seeds, frames, 2)[1], temperature=0.0), logits.argmax(-1))
 
 
 def test_large_seeds_and_frames_of_days_still_differ() -> None:
