@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -48,7 +49,6 @@ def transcripts() -> str:
     rows: list[Row] = []
     for conditions in (
         Conditions(PATH_MS),
-        Conditions(PATH_MS, loss=0.05),
         Conditions(PATH_MS, jitter_ms=20, loss=0.05),
         Conditions(PATH_MS, loss=0.05, burst=3),
     ):
@@ -99,6 +99,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if why is not None:
         print(f"cannot run here: {why}", file=sys.stderr)
         return 1
+    # The way that a failure goes, so that nothing remains of the networks.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     measures: dict[str, Callable[[], str]] = {
         "uplink": lambda: uplink(options.seconds),
         "words": transcripts,

@@ -7,11 +7,13 @@ runs beside each other do not meet, and what a killed run left behind is known b
 from __future__ import annotations
 
 import array
+import contextlib
 import ctypes
 import fcntl
 import itertools
 import os
 import shutil
+import signal
 import socket
 import struct
 import subprocess
@@ -59,11 +61,16 @@ def _ip(*arguments: str) -> str:
 
 
 def sweep() -> list[str]:
-    """Remove the namespaces of runs whose process is gone; their names."""
+    """Remove the namespaces of runs whose process is gone, and end what still runs in them; their names."""
     removed = []
     for entry in sorted(RUN.glob(f"{PREFIX}-*-*")):
         owner = entry.name.split("-")[1]
         if owner.isdecimal() and not Path(f"/proc/{owner}").exists():
+            inside = subprocess.run(["ip", "netns", "pids", entry.name], capture_output=True, text=True, check=False)
+            for process in map(int, inside.stdout.split()):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGKILL)
+            # It may be that another run does the same at this moment.
             subprocess.run(["ip", "netns", "del", entry.name], capture_output=True, check=False)
             removed.append(entry.name)
     return removed
@@ -111,7 +118,7 @@ class Namespace:
             except BaseException as error:
                 failed.append(error)
 
-        thread = threading.Thread(target=enter, name=self.name)
+        thread = threading.Thread(target=enter, name=self.name, daemon=True)
         thread.start()
         thread.join()
         if failed:

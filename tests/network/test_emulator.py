@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import signal
 import socket
 import subprocess
 from itertools import groupby
@@ -78,8 +79,15 @@ def test_what_a_killed_run_left_behind_is_removed_by_the_next() -> None:
     ended.wait()
     name = f"{PREFIX}-{ended.pid}-0-test"
     subprocess.run(["ip", "netns", "add", name], check=True)
+    left = subprocess.Popen(["ip", "netns", "exec", name, "cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert left.stdin is not None
+    assert left.stdout is not None
+    left.stdin.write(b"there\n")
+    left.stdin.flush()
+    assert left.stdout.readline() == b"there\n"
     with Namespace("mine") as mine:
         assert name in sweep()
+        assert left.wait(timeout=10) == -signal.SIGKILL
         assert not (RUN / name).exists()
         assert (RUN / mine.name).exists()
 

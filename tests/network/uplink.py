@@ -150,7 +150,7 @@ class Words:
     sent: int
 
 
-def words(conditions: Conditions, questions: int = 24, seed: int = 1) -> Words:
+def words(conditions: Conditions, questions: int = 12, seed: int = 1) -> Words:
     """Ask spoken questions of an embedded server and compare its transcripts with what was said."""
     clips = load("questions", "test")[:questions]
     heard: list[str] = []
