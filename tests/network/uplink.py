@@ -29,6 +29,9 @@ CLEAN: Final = 400
 """Packets before and after the bad stretch, by which it is judged."""
 SETTLE: Final = 100
 """Packets of the first clean stretch that are left aside: the connection's beginning."""
+SEED: Final = 4
+"""One whose losses come out at the share that is said within a minute; others are up to half above it or below, and the
+95th percentile with them."""
 LISTEN: Final[Json] = {"type": "realtime", "audio": {"input": {"turn_detection": None}}}
 PAUSE: Final = bytes(2 * RATE * 6 // 10)
 """Silence around a question."""
@@ -56,7 +59,7 @@ class Delay:
     emulator_ms: float
 
 
-def delay(loss: float, jitter_ms: float, seconds: float = 60.0, *, reorder: bool = True, seed: int = 1) -> Delay:
+def delay(loss: float, jitter_ms: float, seconds: float = 60.0, *, reorder: bool = True, seed: int = SEED) -> Delay:
     """Speak through a path that loses `loss` (0..1) of the packets for `seconds`, and see when the session gets it.
 
     When is read from the session's recording. Both ends are on one machine, so their clocks tell the same time but for
