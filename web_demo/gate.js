@@ -3,8 +3,12 @@
  * tested without sound. RTP timestamps are unsigned 32-bit counts of 1/48000 s that wrap around.
  */
 
-/** How far the timestamp leads what is heard, at most: 30 ms. */
+/** How far the timestamp leads what is heard on a good day, at most: 30 ms. */
 export const MARGIN = 1440;
+/** On a bad day the browser holds more behind it; so what arrives must also have been silent for so many looks. */
+export const QUIET = 2;
+/** An answer that follows the cut at once leaves no silence: it is waited for so long after the timestamp, ms. */
+export const IMPATIENT = 250;
 /** A mute of our own accord ends after this if the server begins no epoch, ms: there was nothing to cut. */
 export const UNANSWERED = 500;
 /** A mute by an epoch ends after this at the latest, ms: silence packets follow a cut, so a timestamp always comes. */
@@ -25,6 +29,9 @@ export class Gate {
   #from = null;
   #since = 0;
   #own = false;
+  /** When the timestamp passed the start of the epoch. @type {number|null} */
+  #passed = null;
+  #quiet = 0;
 
   /**
    * An epoch, as the server states it; stale and repeated statements are passed over.
@@ -45,6 +52,8 @@ export class Gate {
       this.#own = false;
       this.#since = now;
       this.#from = from;
+      this.#passed = null;
+      this.#quiet = 0;
     } else if (this.muted && !this.#own && this.#from === null) {
       this.#from = from;
     }
@@ -61,19 +70,25 @@ export class Gate {
     this.#own = true;
     this.#since = now;
     this.#from = null;
+    this.#passed = null;
+    this.#quiet = 0;
   }
 
   /**
-   * Looks whether it may open.
+   * Looks whether it may open; to be called for each stretch of what arrives.
    * @param {number|null} rtp  What sounds now.
+   * @param {boolean} loud     Whether what arrived last was no silence.
    * @param {number} now
    * @returns {boolean} Whether it has just opened.
    */
-  look(rtp, now) {
+  look(rtp, loud, now) {
     if (!this.muted) return false;
-    const passed = this.#from !== null && rtp !== null && rtpDistance(rtp, this.#from) >= MARGIN;
+    this.#quiet = loud ? 0 : this.#quiet + 1;
+    const distance = this.#from === null || rtp === null ? -1 : rtpDistance(rtp, this.#from);
+    if (distance >= 0) this.#passed ??= now;
+    const silent = this.#quiet >= QUIET || (this.#passed !== null && now - this.#passed >= IMPATIENT);
     const waited = now - this.#since > (this.#own ? UNANSWERED : STUCK);
-    if (!passed && !waited) return false;
+    if (!(distance >= MARGIN && silent) && !waited) return false;
     this.muted = false;
     return true;
   }

@@ -281,7 +281,6 @@ class App {
   #tick() {
     const { playback, session } = this;
     if (!playback || session.state !== 'live') return;
-    playback.look();
     this.#levelsSeen += 1;
     if (this.#levelsSeen % REPORT_EVERY === 0) session.call?.report({ rtp: playback.rtp, at_ms: performance.now() });
     if (this.#levelsSeen % 24 === 0) {

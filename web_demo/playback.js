@@ -1,9 +1,13 @@
 /** What is heard of the agent: the track through a gain that obeys the epoch gate, and where playback is. */
 
+import { Activity } from './activity.js';
 import { Gate } from './gate.js';
+import { Levels } from './levels.js';
 
 /** Short enough to count as at once, long enough not to click. */
 const RAMP = 0.005;
+/** Below this peak what arrives is silence: -54 dB. */
+const SILENCE = 0.002;
 
 export class Playback extends EventTarget {
   gate = new Gate();
@@ -13,15 +17,21 @@ export class Playback extends EventTarget {
   #source = null;
   /** Chromium decodes a remote track only for a media element; this one is silent. */
   #sink = new Audio();
+  /** What arrives, before the gate. */
+  #arriving = new Levels(new Activity(SILENCE, 0));
+  #input;
   #gain;
 
-  /** @param {AudioContext} context */
+  /** @param {AudioContext} context  One that `loadTap` was called for. */
   constructor(context) {
     super();
     this.context = context;
+    this.#input = context.createGain();
     this.#gain = context.createGain();
-    this.#gain.connect(context.destination);
+    this.#input.connect(this.#gain).connect(context.destination);
     this.#sink.muted = true;
+    this.#arriving.listen(this.#input);
+    this.#arriving.addEventListener('level', () => this.#look());
   }
 
   /** What is heard, for meters and recordings. @returns {AudioNode} */
@@ -29,7 +39,7 @@ export class Playback extends EventTarget {
     return this.#gain;
   }
 
-  /** RTP timestamp of what sounds now, null where nothing was received yet. */
+  /** RTP timestamp of what the browser plays now, null where nothing was received yet. */
   get rtp() {
     return this.#receiver?.getSynchronizationSources()[0]?.rtpTimestamp ?? null;
   }
@@ -47,7 +57,7 @@ export class Playback extends EventTarget {
     // Muted media may always play; where the browser still refuses, the graph below plays all the same or tells so.
     this.#sink.play().catch(() => {});
     this.#source = this.context.createMediaStreamSource(stream);
-    this.#source.connect(this.#gain);
+    this.#source.connect(this.#input);
     this.#ramp(1);
   }
 
@@ -73,9 +83,9 @@ export class Playback extends EventTarget {
     this.#ramp(0);
   }
 
-  /** Opens the gate when it is time; to be called every 10 to 20 ms. */
-  look() {
-    if (this.gate.muted && this.gate.look(this.rtp, performance.now())) this.#ramp(1);
+  /** Opens the gate when it is time: for every stretch of sound, 10.7 ms. */
+  #look() {
+    if (this.gate.muted && this.gate.look(this.rtp, this.#arriving.now.peak > SILENCE, performance.now())) this.#ramp(1);
   }
 
   /** @param {0|1} gain */

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
 const at = (name) => new URL(`../../web_demo/${name}`, import.meta.url).href;
-const { Gate, MARGIN, UNANSWERED, rtpDistance } = await import(at('gate.js'));
+const { Gate, IMPATIENT, MARGIN, UNANSWERED, rtpDistance } = await import(at('gate.js'));
 const { Activity } = await import(at('activity.js'));
 const { Conversation } = await import(at('conversation.js'));
 const { Figures, median } = await import(at('figures.js'));
@@ -24,15 +24,37 @@ test('the first word of an epoch mutes nothing', () => {
   assert.equal(gate.muted, false);
 });
 
+// Looks as often as sound comes, and says so when it opened.
+function looks(gate, rtp, louds, now) {
+  return louds.map((loud, index) => gate.look(rtp >>> 0, loud, now + index * 10.7));
+}
+
 test('a greater epoch mutes until its first packet has sounded for the margin', () => {
   const gate = new Gate();
   gate.begin(0, null, 0);
   assert.equal(gate.begin(1, 0xffff_ff00, 100), true);
-  assert.equal(gate.look(0xffff_0000, 110), false);
-  assert.equal(gate.look((0xffff_ff00 + MARGIN - 1) >>> 0, 120), false);
+  assert.deepEqual(looks(gate, 0xffff_0000, [false, false], 110), [false, false]);
+  assert.deepEqual(looks(gate, 0xffff_ff00 + MARGIN - 1, [false, false], 130), [false, false]);
   assert.equal(gate.muted, true);
-  assert.equal(gate.look((0xffff_ff00 + MARGIN) >>> 0, 130), true);
+  assert.deepEqual(looks(gate, 0xffff_ff00 + MARGIN, [false], 150), [true]);
   assert.equal(gate.muted, false);
+});
+
+test('what the browser still holds of the old sound keeps it shut, whatever the timestamp says', () => {
+  const gate = new Gate();
+  gate.begin(0, null, 0);
+  gate.begin(1, 9600, 100);
+  assert.deepEqual(looks(gate, 9600 + 2 * MARGIN, [true, true, true, false, true], 110).includes(true), false);
+  assert.deepEqual(looks(gate, 9600 + 3 * MARGIN, [false, false], 170), [false, true]);
+});
+
+test('an answer that follows the cut without a silence is let in all the same', () => {
+  const gate = new Gate();
+  gate.begin(0, null, 0);
+  gate.begin(1, 9600, 100);
+  assert.equal(gate.look(9600, true, 100), false);
+  assert.equal(gate.look(9600 + 5 * MARGIN, true, 99 + IMPATIENT), false);
+  assert.equal(gate.look(9600 + 5 * MARGIN, true, 100 + IMPATIENT), true);
 });
 
 test('an epoch whose sound has long begun does not mute it', () => {
@@ -49,7 +71,7 @@ test('an older epoch that arrives late changes nothing', () => {
   gate.begin(1, 0, 0);
   gate.begin(3, 960, 10);
   assert.equal(gate.begin(2, 0, 20), false);
-  assert.equal(gate.look(960, 30), false, 'the start of epoch 3 holds, not that of 2');
+  assert.deepEqual(looks(gate, 960, [false, false], 30), [false, false], 'the start of epoch 3 holds, not that of 2');
   assert.equal(gate.epoch, 3);
 });
 
@@ -57,17 +79,17 @@ test('where the first packet of the epoch is not known yet, a later statement te
   const gate = new Gate();
   gate.begin(0, null, 0);
   gate.begin(1, null, 10);
-  assert.equal(gate.look(50_000, 20), false);
-  gate.begin(1, 40_000, 30);
-  assert.equal(gate.look(50_000, 40), true);
+  assert.deepEqual(looks(gate, 50_000, [false, false], 20), [false, false]);
+  gate.begin(1, 40_000, 42);
+  assert.deepEqual(looks(gate, 50_000, [false], 45), [true]);
 });
 
 test("the page's own mute ends by itself where the server cuts nothing", () => {
   const gate = new Gate();
   gate.begin(0, 0, 0);
   gate.muteForCut(100);
-  assert.equal(gate.look(1_000_000, 100 + UNANSWERED), false);
-  assert.equal(gate.look(1_000_000, 101 + UNANSWERED), true);
+  assert.equal(gate.look(1_000_000, true, 100 + UNANSWERED), false);
+  assert.equal(gate.look(1_000_000, true, 101 + UNANSWERED), true);
 });
 
 test("the page's own mute becomes that of the epoch which answers it", () => {
@@ -75,16 +97,16 @@ test("the page's own mute becomes that of the epoch which answers it", () => {
   gate.begin(0, 0, 0);
   gate.muteForCut(100);
   assert.equal(gate.begin(1, 9600, 120), true);
-  assert.equal(gate.look(9600, 101 + UNANSWERED), false, 'no time-out any more');
-  assert.equal(gate.look(9600 + MARGIN, 900), true);
+  assert.equal(gate.look(9000, false, 101 + UNANSWERED), false, 'no time-out any more');
+  assert.equal(gate.look(9600 + MARGIN, false, 900), true);
 });
 
 test('a timestamp that never comes does not mute for ever', () => {
   const gate = new Gate();
   gate.begin(0, 0, 0);
   gate.begin(1, 9600, 0);
-  assert.equal(gate.look(null, 2900), false);
-  assert.equal(gate.look(null, 3100), true);
+  assert.equal(gate.look(null, false, 2900), false);
+  assert.equal(gate.look(null, false, 3100), true);
 });
 
 // --- activity and figures --------------------------------------------------------------------------------------------
