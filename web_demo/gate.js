@@ -44,7 +44,7 @@ export class Gate {
   begin(epoch, from, now, rtp = null) {
     if (this.epoch !== null && epoch < this.epoch) return false;
     // A statement that was long on its way comes when there is nothing left to mute, unless the page had muted already.
-    const late = from !== null && rtp !== null && rtpDistance(rtp, from) >= MARGIN && !this.muted;
+    const late = from !== null && rtp !== null && rtpDistance(rtp, from) >= IMPATIENT * 48 && !this.muted;
     const grown = this.epoch !== null && epoch > this.epoch && !late;
     this.epoch = epoch;
     if (grown) {
