@@ -33,6 +33,9 @@ LIBRARIES: Final = (
     ("websockets", "websockets.server"),
     ("httpx", "httpx"),
     ("soundfile", "soundfile"),
+    ("aiortc", "aiortc"),
+    ("av", "av"),
+    ("python-multipart", "python_multipart"),
 )
 """Distribution, and the module of it that must be there."""
 EMBEDDED: Final = (

@@ -64,7 +64,7 @@ class Settings:
     )
     resume_grace_s: int = _setting(
         30,
-        "how long a session waits for a client that can come back to it (those with ?duplex=1); 0: not at all",
+        "how long a session waits for a client that said that it can come back; 0: not at all",
         "server",
         metavar="S",
     )
