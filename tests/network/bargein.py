@@ -21,6 +21,8 @@ SESSION: Final[Json] = {
     "x_talkover": {"notices": True},
 }
 CLOCK: Final = 48_000
+PACKET: Final = 960
+"""Ticks of a packet."""
 BUFFER: Final = 0.060
 """Seconds that the player keeps after its earliest packet, which is what jitter of 20 ms needs."""
 LEAD: Final = 0.010
@@ -126,13 +128,14 @@ def barge_in(
             packets = sorted(player.packets[first:], key=lambda one: player.since_origin(one.timestamp))
             new = since(packets, edge)
             old = [one for one in packets[: -len(new)] if one.payload != SILENCE]
-            begin = player.since_origin(old[0].timestamp)
-            end = player.since_origin(old[-1].timestamp) + 960
+            starts = [player.since_origin(one.timestamp) for one in old]
             committed = player.transit() - delay_ms / 1000 + player.since_origin(edge) / CLOCK - 0.010
             told = cleared["heard"]
 
-            def over(truth: float) -> float:
-                return 1000 * float(told - min(max(truth - begin, 0), end - begin)) / CLOCK
+            def over(sounds: float) -> float:
+                # By packets: where the server was held up, RTP time passed without content.
+                truth = sum(min(max(sounds - start, 0.0), PACKET) for start in starts)
+                return 1000 * float(told - truth) / CLOCK
 
             result.cuts += 1
             result.heard_by.add(cleared["heard_by"])
@@ -140,7 +143,7 @@ def barge_in(
             result.silent.append(1000 * (max(one.at for one in old) - cancelled))
             result.at_commit.append(over(player.sounds(committed)))
             result.at_cancel.append(over(player.sounds(cancelled)))
-            result.unmuted.append(over(end))
+            result.unmuted.append(over(starts[-1] + PACKET))
 
         place.client(work)
     return result
