@@ -126,7 +126,7 @@ def cost(checkpoint: Checkpoint, slots: int, codebooks: int, frames: int = 200) 
 def pesq_wide_band(original: Samples, copy: Samples) -> float:
     """1.0 (bad) to 4.64 (the same). Raises EvaluationError where `pesq` is not installed."""
     try:
-        import pesq  # type: ignore[import-untyped]  # optional: only an evaluation needs it
+        import pesq  # optional: only an evaluation needs it
     except ImportError as error:
         raise EvaluationError("PESQ: run `pip install pesq` first") from error
     return float(pesq.pesq(_WIDE_BAND, _to_wide_band(original), _to_wide_band(copy), "wb"))
@@ -135,7 +135,7 @@ def pesq_wide_band(original: Samples, copy: Samples) -> float:
 def stoi(original: Samples, copy: Samples) -> float:
     """0 to 1 (as intelligible). Raises EvaluationError where `pystoi` is not installed."""
     try:
-        import pystoi  # type: ignore[import-untyped]  # optional: only an evaluation needs it
+        import pystoi  # optional: only an evaluation needs it
     except ImportError as error:
         raise EvaluationError("STOI: run `pip install pystoi` first") from error
     return float(pystoi.stoi(_to_wide_band(original), _to_wide_band(copy), _WIDE_BAND))
