@@ -174,7 +174,7 @@ def praat_pitch(wave: Samples) -> Pitch:
     """Pitch at the middle of each hop by Praat's autocorrelation method (Boersma, 1993), float32 [n // HOP], 0 where
     unvoiced. Raises DataError where praat-parselmouth is not installed."""
     try:
-        import parselmouth  # type: ignore[import-not-found]  # optional: only who makes training audio needs it
+        import parselmouth  # optional: only who makes training audio needs it
     except ImportError as error:
         raise DataError("pitch: run `pip install praat-parselmouth` first") from error
     hops = len(wave) // HOP
