@@ -195,6 +195,7 @@ def test_two_clicks_begin_one_conversation_and_a_click_while_asked_for_the_micro
 
 
 def test_a_session_that_is_over_is_told_and_a_new_one_begins(page: VoicePage) -> None:
+    page.wait_event("session.created")
     page.page.evaluate(
         """() => {
             const kept = JSON.parse(sessionStorage.getItem('talkover.resume'));
@@ -214,6 +215,7 @@ def test_the_microphone_gets_echo_cancellation_and_all_the_rest(page: VoicePage)
 
 
 def test_a_session_that_was_ended_cannot_be_joined_again(page: VoicePage) -> None:
+    page.wait_event("session.created")
     kept = page.page.evaluate("() => sessionStorage.getItem('talkover.resume')")
     page.page.evaluate("() => window.probe.app.end()")
     assert page.page.evaluate("() => sessionStorage.getItem('talkover.resume')") is None
@@ -368,6 +370,7 @@ def test_a_browser_that_keeps_nothing_does_not_keep_one_from_talking(browser: Br
         page.visit()
         page.page.click("#switch-theme")
         page.start()
+        page.wait_event("session.created")
         mark = page.mark()
         page.page.evaluate("() => window.probe.breakOff()")
         page.wait_event("session.created", mark)
