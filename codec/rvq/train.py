@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import pickle
 import sys
 import time
 from collections.abc import Mapping
@@ -236,9 +237,9 @@ def train(trainer: Trainer, out: Path, *, version: str, snapshot_seconds: float,
     schedule = Schedule(trainer.recipe.cpu_seconds)
     before = 0.0
     if saved.exists():
-        state = torch.load(saved, weights_only=True)
+        state = _read_state(saved)
         trainer.restore(state)
-        before = float(state["seconds"])
+        before = float(state["seconds"])  # type: ignore[arg-type]
     began = time.process_time() - before
     next_state = before + _STATE_EVERY
     next_snapshot = (before // snapshot_seconds + 1) * snapshot_seconds
@@ -267,6 +268,16 @@ def train(trainer: Trainer, out: Path, *, version: str, snapshot_seconds: float,
     save_checkpoint(out / "final.safetensors", trainer.codec, version)
     if show:
         print(f"\n{out / 'final.safetensors'}: {trainer.step} steps", file=sys.stderr)
+
+
+def _read_state(path: Path) -> dict[str, object]:
+    try:
+        state = torch.load(path, weights_only=True)
+    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
+        raise TrainingError(f"{path} is no state: {error}; remove it to begin anew") from error
+    if not isinstance(state, dict) or not isinstance(state.get("seconds"), float):
+        raise TrainingError(f"{path} is no state of a training; remove it to begin anew")
+    return state
 
 
 def _save_state(trainer: Trainer, path: Path, seconds: float) -> None:
