@@ -46,6 +46,9 @@ bench: setup
 	$(BIN)/python -m tests.bench.backchannels --spawn
 	$(BIN)/python -m tests.bench.server_cost --spawn
 	$(BIN)/python -m tests.bench.core_speed
+	$(BIN)/python -m tests.bench.browser_stop --spawn
+	$(BIN)/python -m tests.bench.uplink --words
+	$(BIN)/python -m tests.bench.echo --spawn
 
 clean:
 	rm -rf $(VENV) .conformance .mypy_cache .ruff_cache .pytest_cache .hypothesis
