@@ -6,9 +6,7 @@ import asyncio
 import secrets
 
 from .core.config import SessionConfig
-from .core.events import (
-    Close,
-)
+from .core.events import Close
 from .counters import Counters
 from .crossing import Crossing
 from .handle import SessionHandle

@@ -317,10 +317,13 @@ class WebSocketCarrier:
                 return [] if self._enduring is None else self._enduring.reply(entry)
             return self._dialect.send(entry)
         self._audio_waiting -= len(entry.pcm)
-        if not self._passes(entry.fence):
+        return self._through_gate(entry)
+
+    def _through_gate(self, frame: OutputFrame) -> list[str]:
+        if not self._passes(frame.fence):
             self._counts.add(STALE_AT_GATE)
             return []
-        return self._dialect.send_frame(entry)
+        return self._dialect.send_frame(frame)
 
     def _passes(self, fence: Fence) -> bool:
         # Out-of-band audio may come first: it sets no gate, or nothing of the conversation would pass after it.
@@ -385,7 +388,8 @@ class WebSocketCarrier:
             self._gate = frame.fence
         if self._at_rest and not (self._media or self._control or self._held) and self._wire.has_room():
             # Nothing is ahead of it, so its turn is now: no task has to be woken for it.
-            self._write_now(frame)
+            for text in self._through_gate(frame):
+                self._wire.send_text(text)
             return
         self._serial += 1
         self._media.append((self._serial, frame))
@@ -394,13 +398,6 @@ class WebSocketCarrier:
             self._blocked = True
             self._post(CarrierBlocked(self.waiting))
         self._wake.set()
-
-    def _write_now(self, frame: OutputFrame) -> None:
-        if not self._passes(frame.fence):
-            self._counts.add(STALE_AT_GATE)
-            return
-        for text in self._dialect.send_frame(frame):
-            self._wire.send_text(text)
 
     def hold(self) -> None:
         self._held = True

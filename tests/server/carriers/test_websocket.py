@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from starlette.websockets import WebSocketDisconnect
@@ -229,12 +230,16 @@ class Scene:
             return await self.running
 
 
-@pytest.fixture
-async def make() -> AsyncIterator[Callable[..., Scene]]:
-    scenes: list[Scene] = []
+S = TypeVar("S", bound=Scene)
 
-    def build(**options: Any) -> Scene:
-        scenes.append(Scene(**options))
+
+@asynccontextmanager
+async def building(kind: Callable[..., S]) -> AsyncIterator[Callable[..., S]]:
+    """Builds scenes; whatever of them still runs at the end is ended."""
+    scenes: list[S] = []
+
+    def build(**options: Any) -> S:
+        scenes.append(kind(**options))
         return scenes[-1]
 
     yield build
@@ -242,6 +247,12 @@ async def make() -> AsyncIterator[Callable[..., Scene]]:
         if scene.running is not None and not scene.running.done():
             scene.running.cancel()
             await asyncio.gather(scene.running, return_exceptions=True)
+
+
+@pytest.fixture
+async def make() -> AsyncIterator[Callable[..., Scene]]:
+    async with building(Scene) as build:
+        yield build
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from server.dialects.base import Received, Reply
 from sessions.core.events import CarrierLost, InputCommit
 from sessions.core.notices import Notice, OutputText
 
-from .test_websocket import NEW, SPEECH, PlainDialect, Scene, frame
+from .test_websocket import NEW, SPEECH, PlainDialect, Scene, building, frame
 
 CAPTION = OutputText("r", 0, "i", "so", True)
 WORDS = OutputText("other", 0, "j", "so", False)
@@ -58,17 +58,8 @@ class PatientScene(Scene):
 
 @pytest.fixture
 async def make() -> AsyncIterator[Callable[..., PatientScene]]:
-    scenes: list[PatientScene] = []
-
-    def build(**options: Any) -> PatientScene:
-        scenes.append(PatientScene(**options))
-        return scenes[-1]
-
-    yield build
-    for scene in scenes:
-        if scene.running is not None and not scene.running.done():
-            scene.running.cancel()
-            await asyncio.gather(scene.running, return_exceptions=True)
+    async with building(PatientScene) as build:
+        yield build
 
 
 @pytest.fixture
