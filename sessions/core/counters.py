@@ -31,6 +31,8 @@ UNANSWERED_TOOLS = "unanswered_tools"
 OLD_CARRIER = "old_carrier"
 """What came through a carrier whose place another one had taken, dropped."""
 AFTER_CLOSE = "event_after_close"
+OLD_OWNER = "old_owner"
+"""Claims of an incarnation that is not newer than the session's, refused."""
 
 ENGINE_FAULT = "engine_fault"
 """The engine broke the port's contract: audio out of order, an event without a response."""

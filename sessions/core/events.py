@@ -323,6 +323,16 @@ class OwnershipLost:
 
 
 @dataclass(frozen=True, slots=True)
+class OwnershipTaken:
+    """This process goes on, as `incarnation`, with a session whose owner is gone; its state was restored before.
+
+    Nobody is attached, engine and perception know nothing of the session, and no timer runs.
+    """
+
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
 class Close:
     reason: str = "closed"
 
@@ -359,6 +369,7 @@ Event: TypeAlias = (
     | CommandRejected
     | TimerDue
     | OwnershipLost
+    | OwnershipTaken
     | Close
 )
 

@@ -438,9 +438,16 @@ class Listening:
 
     def words_timed_out(self) -> None:
         """Timer "transcript": the words of a finished turn never came."""
+        self._give_up("transcription_timeout", "the words of this turn could not be recognised in time")
+
+    def abandon(self) -> None:
+        """Whoever was asked is gone with its process: no answer comes any more, and finished turns go without."""
+        self._give_up("perception_lost", "the words of this turn were lost with the server that heard it")
+
+    def _give_up(self, code: str, message: str) -> None:
         self.drop("turn")
         for item_id in list(self._s.awaiting):
-            self._no_words(item_id, "transcription_timeout", "the words of this turn could not be recognised in time")
+            self._no_words(item_id, code, message)
 
     def _no_words(self, item_id: str, code: str, message: str) -> None:
         s = self._s

@@ -49,6 +49,7 @@ from .events import (
     ItemTruncate,
     OutputClear,
     OwnershipLost,
+    OwnershipTaken,
     PerceptionFailed,
     PlaybackReported,
     ResponseCancel,
@@ -115,6 +116,7 @@ class Session:
             CommandRejected: self._commands.rejected,
             TimerDue: self._timer,
             OwnershipLost: self._ownership_lost,
+            OwnershipTaken: self._ownership_taken,
             Close: self._close,
         }
         self._timers: dict[str, Callable[[], None]] = {
@@ -196,21 +198,29 @@ class Session:
         self._asides.pump()
         if not s.opened:
             s.opened = True
-            if s.config.responses:
-                self._out.append(OpenEngine(s.fence, s.config))
-            self._out.append(OpenPerception.of(s.config))
+            self._open_ports()
+
+    def _open_ports(self) -> None:
+        s = self._state
+        if s.config.responses:
+            self._out.append(OpenEngine(s.fence, s.config))
+        self._out.append(OpenPerception.of(s.config))
 
     def _lost(self, event: CarrierLost) -> None:
         s = self._state
         if not s.attached:
             return
         self._part()
+        self._wait_for_another(event.reason)
+
+    def _wait_for_another(self, reason: str) -> None:
+        s = self._state
         s.attached = False
         if s.config.grace:
             s.alone_until = s.now + s.config.grace
             self._out.append(SetTimer("grace", s.alone_until))
         else:
-            self._end(event.reason or "detached", lost=True)
+            self._end(reason or "detached", lost=True)
 
     def _part(self) -> None:
         """The carrier is out of reach: what it had is unknown, and what was being said to it is over."""
@@ -250,6 +260,20 @@ class Session:
     def _ownership_lost(self, event: OwnershipLost) -> None:
         if event.incarnation > self._state.incarnation:
             self._end("ownership_lost", lost=True)
+
+    def _ownership_taken(self, event: OwnershipTaken) -> None:
+        s = self._state
+        if event.incarnation <= s.incarnation:
+            self._out.append(Count(counters.OLD_OWNER))
+            return
+        s.incarnation = event.incarnation
+        s.sequence = 0
+        s.pump_due = s.stall_due = s.idle_due = s.muted_until = None
+        if s.opened:
+            self._open_ports()
+        self._part()
+        self._listening.abandon()
+        self._wait_for_another("")
 
     def _close(self, event: Close) -> None:
         self._end(event.reason, lost=not self._state.attached)

@@ -63,6 +63,7 @@ from sessions.core.events import (
     ItemTruncate,
     OutputClear,
     OwnershipLost,
+    OwnershipTaken,
     PerceptionFailed,
     PlaybackReported,
     ResponseCancel,
@@ -259,6 +260,7 @@ class Checker:
             EndOfTurnProbability: self._answer,
             PerceptionFailed: self._answer,
             ItemCreate: self._item_create,
+            OwnershipTaken: self._ownership_taken,
         }
         self._on_effect: dict[type, Callable[[Any], None]] = {
             AdmitFrame: self._admit_frame,
@@ -319,7 +321,7 @@ class Checker:
         self._must_end = False
         self.lead = self.config.lead
         self.something = self.owing or self.lane is not None or any(agent.sounding for agent in self.order)
-        self.lost = isinstance(event, CarrierLost | CarrierAttached | OwnershipLost)
+        self.lost = isinstance(event, CarrierLost | CarrierAttached | OwnershipLost | OwnershipTaken)
         self.lost = self.lost or (isinstance(event, Close) and not self.attached)
         if isinstance(event, ConfigUpdate) and any(
             type(e) is Notify and type(e.notice) is SessionConfigured for e in effects
@@ -360,6 +362,9 @@ class Checker:
 
     def _settle_step(self, event: Event, effects: list[Any]) -> None:
         require(not self._must_end, "1", f"{event} began no epoch")
+        if isinstance(event, OwnershipTaken) and event.incarnation == self.incarnation:
+            answers = self._counted.get(counters.OLD_OWNER) or not self.asked
+            require(answers, "alive", f"a perception that is gone is asked for {self.asked}")
         if self._stale_expected is not None:
             raise Violation("7", f"{event} is nobody's and was not dropped")
         require(not self._counted.get(counters.LEDGER_FAULT), "2", "the core itself found its ledger wrong")
@@ -458,6 +463,19 @@ class Checker:
             self._must_end = True
             self.lost_at, self.grace = self.now, self.config.grace
         self.attached = False
+
+    def _ownership_taken(self, event: OwnershipTaken) -> None:
+        if event.incarnation <= self.incarnation:
+            require(self._counted.get(counters.OLD_OWNER, 0) == 1, "7", f"{event} was not refused")
+            return
+        self.incarnation = self.beside.incarnation = event.incarnation
+        self.sequence = 0
+        self.floor = None
+        self.starving = None
+        self.attached = False
+        self.appended = self.watermark
+        self._must_end = True
+        self.lost_at, self.grace = self.now, self.config.grace
 
     def _carrier_blocked(self, event: CarrierBlocked) -> None:
         self.blocked = True
@@ -577,7 +595,7 @@ class Checker:
         self.epoch = effect.fence.epoch
         self._must_end = False
         event = self._event
-        ends = isinstance(event, Close | OwnershipLost | CarrierLost | CarrierAttached | EngineFailed)
+        ends = isinstance(event, Close | OwnershipLost | OwnershipTaken | CarrierLost | CarrierAttached | EngineFailed)
         if isinstance(event, TimerDue) and event.name == "grace":
             ends = self.lost_at is not None and self.now - self.lost_at >= self.grace
         require(ends or self.something, "5", f"{event} began epoch {self.epoch} with nothing to interrupt")
@@ -589,7 +607,7 @@ class Checker:
     def _flush(self, effect: FlushCarrier) -> None:
         require(effect.fence.order == (self.incarnation, self.epoch), "1", f"a flush to {effect.fence}")
         self.held = False
-        if not isinstance(self._event, CarrierLost | CarrierAttached | ItemTruncate):
+        if not isinstance(self._event, CarrierLost | CarrierAttached | OwnershipTaken | ItemTruncate):
             self.owing = False  # whoever was interrupted, or cancelled, gets no answer; a lost carrier may come back
         self.clock = min(self.clock, self.now)
 
@@ -904,7 +922,7 @@ class Checker:
         stops: dict[str, Any] = {
             "client_cancel": ResponseCancel | ItemTruncate,
             "client_clear": OutputClear,
-            "detached": CarrierLost | CarrierAttached,
+            "detached": CarrierLost | CarrierAttached | OwnershipTaken,
         }
         kind = stops.get(notice.cause)
         require(kind is None or isinstance(self._event, kind), "5", f"{notice} by {self._event}")

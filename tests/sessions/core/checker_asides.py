@@ -36,6 +36,7 @@ from sessions.core.events import (
     EngineWords,
     Event,
     OwnershipLost,
+    OwnershipTaken,
     ResponseCancel,
     ResponseCreate,
     TimerDue,
@@ -78,7 +79,7 @@ class AsideBooks:
 
     def __init__(self, incarnation: int, frame: Callable[[], Ticks], credit: Callable[[], Ticks]) -> None:
         self.books: dict[str, Beside] = {}
-        self._incarnation = incarnation
+        self.incarnation = incarnation
         self._frame = frame
         self._credit = credit
         self._wanted = 0
@@ -172,7 +173,7 @@ class AsideBooks:
     def _start(self, book: Beside, effect: StartResponse) -> None:
         fence = effect.fence
         require(book.fence is None and not book.closed, "3", f"{book.id} was started twice")
-        require(fence.order == (self._incarnation, OUT_OF_BAND), "1", f"{book.id} under {fence}")
+        require(fence.order == (self.incarnation, OUT_OF_BAND), "1", f"{book.id} under {fence}")
         given = self._event.input if isinstance(self._event, ResponseCreate) else None
         if given is not None and all(isinstance(entry, ContextEntry) for entry in given):
             require(effect.context == given, "4", f"{book.id} reads {effect.context} instead of {given}")
@@ -248,7 +249,7 @@ class AsideBooks:
         require(not book.open_outputs, "8", f"{book.id} closed with {book.open_outputs} open")
         require([item.id for item in notice.response.items] == book.outputs, "8", f"{notice} of {book.outputs}")
         if status == "cancelled":
-            ends = isinstance(event, CarrierLost | CarrierAttached | Close | OwnershipLost | TimerDue)
+            ends = isinstance(event, CarrierLost | CarrierAttached | Close | OwnershipLost | OwnershipTaken | TimerDue)
             ends = ends or (isinstance(event, EngineFailed) and not event.response)
             ends = ends or (isinstance(event, ResponseCancel) and event.response == book.id)
             require(ends, "5", f"{event} ended {book.id}, which it does not concern")

@@ -46,6 +46,7 @@ from sessions.core.events import (
     EngineToolCall,
     EngineWords,
     Event,
+    OwnershipTaken,
     PerceptionFailed,
     PlaybackReported,
     SpeechProbability,
@@ -53,9 +54,12 @@ from sessions.core.events import (
     Transcript,
 )
 from sessions.core.fence import Fence
+from sessions.core.records import Plain
 from sessions.core.session import Session
 from sessions.core.state import Abilities
 from sessions.core.timeline import Ticks, Token, Word, from_ms
+
+from .violations import Violation
 
 WINDOW: Ticks = from_ms(32)
 """Hop of the speech probabilities."""
@@ -126,6 +130,9 @@ class Driver:
         self._busy = False
         self.failed = False
         """Whether the last event was not taken, or was found to be taken wrongly."""
+        self.former: Session | None = None
+        """The session as its former owner, which may not know that it is one, still has it."""
+        self._saved: tuple[Plain, int] = self.session.snapshot(), 0
 
     # --- events ----------------------------------------------------------------------------------------------------
 
@@ -142,6 +149,7 @@ class Driver:
         for observer in self.observers:
             observer.after(self.session, step)
         self.failed = False
+        self._post_to_former(event)
         self._busy = True
         for effect in effects:
             if isinstance(effect, SetTimer):
@@ -153,6 +161,16 @@ class Driver:
                     peer.receive(effect)
         self._busy = False
         return effects
+
+    def _post_to_former(self, event: Event) -> None:
+        """A former owner that lives on sees what happens too; nothing that it wants may be let through."""
+        if self.former is None or isinstance(event, OwnershipTaken):
+            return
+        fence = self.session.fence
+        for effect in self.former.handle(event, self.now):
+            stamp = getattr(effect, "fence", None)
+            if isinstance(stamp, Fence) and fence.admits(stamp):
+                raise Violation("7", f"{effect} of a former owner would pass")
 
     def later(self, delay: Ticks, event: Event | Callable[[], None]) -> None:
         """Plan an event, or a call, for `delay` ticks from now."""
@@ -255,6 +273,21 @@ class Driver:
     def restore(self) -> None:
         """Go on with a session that is rebuilt from a snapshot; timers and peers live on."""
         self.session = Session.restore(self.session.snapshot())
+
+    def save(self) -> None:
+        """Keep a snapshot outside; later events are appended to it."""
+        self._saved = self.session.snapshot(), len(self.log)
+
+    def take_over(self) -> list[Effect]:
+        """Another owner goes on: from what was saved, the events since, and nothing else."""
+        snapshot, since = self._saved
+        session = Session.restore(snapshot)
+        for step in self.log[since:]:
+            if session.handle(step.event, step.now) != step.effects:
+                raise Violation("6", f"{step.event} had other effects after a restore")
+        self.former, self.session = self.session, session
+        self._timers.clear()
+        return self.post(OwnershipTaken(session.state.incarnation + 1))
 
 
 def notices_in(effects: Iterable[Effect], kind: type[E]) -> list[E]:

@@ -42,6 +42,7 @@ from sessions.core.events import (
     ItemTruncate,
     OutputClear,
     OwnershipLost,
+    OwnershipTaken,
     PerceptionFailed,
     PlaybackReported,
     ResponseCancel,
@@ -594,6 +595,26 @@ class Conversation(RuleBasedStateMachine):
     @step()
     def restore(self) -> None:
         self.world.restore()
+
+    @step()
+    def save(self) -> None:
+        self.world.save()
+
+    @step(ms=st.sampled_from((100, 600, 0)), told=st.booleans())
+    def take_over(self, ms: int, told: bool) -> None:
+        """`told`: the owner before learns of it."""
+        world = self.world
+        if world.session.state.closed:
+            return
+        world.take_over()
+        if told and world.former is not None:
+            world.former.handle(OwnershipLost(world.session.state.incarnation), world.now)
+        if ms:
+            world.later(from_ms(ms), world.carrier.attached)
+
+    @step(back=st.integers(0, 1))
+    def claim_too_late(self, back: int) -> None:
+        self.world.post(OwnershipTaken(self.world.session.state.incarnation - back))
 
     @precondition(lambda self: self.taken > 3 * STEPS_PER_EXAMPLE // 4)
     @step(kind=_small(12))

@@ -17,7 +17,7 @@ from sessions.core.asides import Asides
 from sessions.core.commands import Commands
 from sessions.core.conversation import Item
 from sessions.core.effects import FlushCarrier, Notify, ReleaseTrack
-from sessions.core.events import EngineAudio, ItemCreate, ResponseCancel
+from sessions.core.events import EngineAudio, ItemCreate, OwnershipTaken, ResponseCancel
 from sessions.core.fence import Fence
 from sessions.core.input import InputTrack
 from sessions.core.listening import Listening
@@ -521,6 +521,50 @@ def what_is_on_its_way_to_the_ear_counts_as_heard(patch: pytest.MonkeyPatch) -> 
         return track
 
     patch.setattr(Ledger, "open", open_track)
+
+
+# --- one owner after another -----------------------------------------------------------------------------------------
+
+
+@fault("1", "2", "3", "7", "8")
+def a_takeover_goes_on_with_what_the_former_owner_was_saying(patch: pytest.MonkeyPatch) -> None:
+    sound = Session._ownership_taken
+
+    def taken(self: Session, event: OwnershipTaken) -> None:
+        part = self._part
+        self._part = lambda: None  # type: ignore[method-assign]
+        sound(self, event)
+        self._part = part  # type: ignore[method-assign]
+
+    patch.setattr(Session, "_ownership_taken", taken)
+
+
+@fault("7", "3")
+def a_claim_that_is_not_newer_is_heeded(patch: pytest.MonkeyPatch) -> None:
+    sound = Session._ownership_taken
+
+    def taken(self: Session, event: OwnershipTaken) -> None:
+        self._state.incarnation = event.incarnation - 1
+        sound(self, event)
+
+    patch.setattr(Session, "_ownership_taken", taken)
+
+
+@fault("alive", "5", "8")
+def the_words_that_a_former_owner_was_asked_for_are_awaited(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Listening, "abandon", lambda self: None)
+
+
+@fault("7", "1", "3")
+def a_new_owner_keeps_the_incarnation(patch: pytest.MonkeyPatch) -> None:
+    sound = Session._ownership_taken
+
+    def taken(self: Session, event: OwnershipTaken) -> None:
+        before = self._state.incarnation
+        sound(self, event)
+        self._state.incarnation = before
+
+    patch.setattr(Session, "_ownership_taken", taken)
 
 
 # -------------------------------------------------------------------------------------------------------------------

@@ -35,11 +35,19 @@ from sessions.core.events import (
     ItemCreate,
     ItemDelete,
     OwnershipLost,
+    OwnershipTaken,
     ResponseCreate,
     TimerDue,
 )
 from sessions.core.fence import Fence
-from sessions.core.notices import CommandFailed, EpochBegan, PlaybackCleared, ResponseClosed, ResponseOpened
+from sessions.core.notices import (
+    CommandFailed,
+    EpochBegan,
+    InputTranscriptFailed,
+    PlaybackCleared,
+    ResponseClosed,
+    ResponseOpened,
+)
 from sessions.core.records import RecordError
 from sessions.core.session import Session
 from sessions.core.state import Abilities
@@ -274,6 +282,50 @@ def test_a_newer_owner_ends_the_session_here() -> None:
     (cleared,) = notices_in(effects, PlaybackCleared)
     assert room.session.state.ledger.unknown > 0
     assert cleared.heard == room.session.state.ledger.played
+
+
+def test_a_new_owner_cuts_what_was_being_said_and_begins_anew_with_engine_and_perception() -> None:
+    room = world(PATIENT)
+    room.converse(700)
+    sequence = room.session.state.sequence
+    assert sequence > 0
+    effects = room.take_over()
+    state = room.session.state
+    assert (state.incarnation, state.epoch, state.sequence, state.attached) == (2, 1, 0, False)
+    (opened,) = effects_in(effects, OpenEngine)
+    assert opened.fence == Fence("sess_t", 2, 0)
+    assert effects_in(effects, OpenPerception)
+    (cleared,) = notices_in(effects, PlaybackCleared)
+    assert cleared.text
+    assert cleared.text in [item.text for item in state.conversation.items]
+    assert state.alone_until == room.now + PATIENT.grace
+    room.attach()
+    room.converse(700)
+    said = room.effects(AdmitFrame)[sequence:]
+    assert {frame.fence.incarnation for frame in said} == {2}
+    assert said[0].sequence == 0
+
+
+def test_a_session_that_waits_for_nobody_ends_with_its_owner() -> None:
+    room = world()
+    room.converse(700)
+    assert room.take_over()[-1] == EndSession("detached")
+
+
+def test_words_that_a_former_owner_was_asked_for_are_told_as_lost() -> None:
+    room = world(replace(PATIENT, transcribe_input=True))
+    room.perception.silent = True
+    room.ask()
+    (failed,) = notices_in(room.take_over(), InputTranscriptFailed)
+    assert failed.code == "perception_lost"
+    assert room.session.state.awaiting == []
+
+
+def test_a_claim_that_is_not_newer_is_refused_and_counted() -> None:
+    room = world()
+    before = room.session.snapshot()
+    assert room.post(OwnershipTaken(1)) == [Count(counters.OLD_OWNER)]
+    assert room.session.snapshot() == before
 
 
 def test_an_engine_that_is_gone_ends_the_session() -> None:
