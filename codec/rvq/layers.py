@@ -16,28 +16,48 @@ class SlotState:
 
     One step is `begin(reset)`, any number of `read` and `write`, `commit(run)`. What a layer writes is only taken over
     at the commit, and only for the slots that run, so that a paused slot does not move.
+
+    A step of some slots alone is `begin_some(slots)`, `read` and `write`, `commit_some()`: then the layers work on
+    that many rows, in that order.
     """
 
     def __init__(self, slots: int) -> None:
         self.slots = slots
         self._kept: dict[nn.Module, Tensor] = {}
         self._written: dict[nn.Module, Tensor] = {}
+        self._some: Tensor | None = None
 
     def begin(self, reset: Tensor) -> None:
         """Forget the slots in `reset`, bool [slots]."""
+        self._some = None
         self._written.clear()
         if bool(reset.any()):
             for kept in self._kept.values():
                 kept[reset] = 0  # assigned and not multiplied: a NaN does not survive
 
+    def begin_some(self, slots: Tensor) -> None:
+        """The layers will work on `slots`, int64 [rows], each at most once."""
+        self._written.clear()
+        self._some = slots
+
     def read(self, owner: nn.Module, like: Tensor, length: int) -> Tensor:
-        """The last `length` steps that `owner` saw, shape [slots, channels of `like`, length]; zeros at first."""
+        """The last `length` steps that `owner` saw, shape [rows, channels of `like`, length]; zeros at first."""
         kept = self._kept.get(owner)
-        return like.new_zeros(self.slots, like.shape[1], length) if kept is None else kept
+        if kept is None:
+            return like.new_zeros(len(like), like.shape[1], length)
+        return kept if self._some is None else kept[self._some]
 
     def write(self, owner: nn.Module, tail: Tensor) -> None:
         """What `owner` will want to read next time."""
         self._written[owner] = tail
+
+    def commit_some(self) -> None:
+        """Take over what was written for the slots that `begin_some` was given."""
+        for owner, written in self._written.items():
+            if owner not in self._kept:
+                self._kept[owner] = written.new_zeros(self.slots, *written.shape[1:])
+            self._kept[owner][self._some] = written
+        self._written.clear()
 
     def commit(self, run: Tensor) -> None:
         """Take over what was written for the slots in `run`, bool [slots]."""

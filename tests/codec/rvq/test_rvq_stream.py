@@ -194,3 +194,109 @@ def test_no_slots_are_refused(checkpoint: Checkpoint, slots: Any) -> None:
     for kind in (StreamingRvqEncoder, StreamingRvqDecoder):
         with pytest.raises(SlotInputError, match="slots"):
             kind(checkpoint, slots)
+
+
+def some_at_a_time(checkpoint: Checkpoint, frames: int, tolerance: float) -> None:
+    """Pieces of changing length of whichever slots, one of them begun anew in the middle, equal the whole sequences."""
+    codes = random_codes(checkpoint, frames).transpose(0, 2, 1)
+    wave = (0.05 * np.random.default_rng(2).standard_normal((SLOTS, frames * FRAME))).astype(np.float32)
+    decoder, encoder = StreamingRvqDecoder(checkpoint, SLOTS), StreamingRvqEncoder(checkpoint, SLOTS)
+    for each in (decoder, encoder):
+        each.reset([0, 1])
+    chance = np.random.default_rng(3)
+    at = np.zeros(SLOTS, int)
+    heard: list[list[Any]] = [[] for _ in range(SLOTS)]
+    coded: list[list[Any]] = [[] for _ in range(SLOTS)]
+    reset_done = False
+    while at.min() < frames:
+        ready = [int(slot) for slot in chance.permutation(SLOTS) if at[slot] < frames]
+        rows = ready[: 1 + int(chance.integers(len(ready)))]
+        length = min(int(chance.integers(1, 6)), *(frames - int(at[slot]) for slot in rows))
+        if at[0] and not reset_done:
+            reset_done = True
+            decoder.reset([0])
+            encoder.reset([0])
+            at[0] = 0
+            heard[0].clear()
+            coded[0].clear()
+        pcm = decoder.decode_some(np.stack([codes[slot, at[slot] : at[slot] + length] for slot in rows]), rows)
+        sound = np.stack([wave[slot, at[slot] * FRAME : (at[slot] + length) * FRAME] for slot in rows])
+        code = encoder.encode_some(sound, rows)
+        for row, slot in enumerate(rows):
+            heard[slot].append(pcm[row])
+            coded[slot].append(code[row])
+            at[slot] += length
+    assert reset_done
+    whole = checkpoint.codec.decode(torch.from_numpy(codes.transpose(0, 2, 1))).numpy()
+    assert np.abs(np.stack([np.concatenate(parts) for parts in heard]) - whole).max() < tolerance
+    expected = checkpoint.codec.encode(torch.from_numpy(wave)).numpy()
+    assert np.array_equal(np.stack([np.concatenate(parts) for parts in coded]).transpose(0, 2, 1), expected)
+
+
+def test_some_frames_of_some_slots_equal_the_whole(checkpoint: Checkpoint) -> None:
+    some_at_a_time(checkpoint, 20, 1e-6)
+
+
+def test_some_frames_of_the_shipped_codec_equal_the_whole() -> None:
+    some_at_a_time(load_checkpoint(), 20, 1e-5)
+
+
+def test_the_noise_of_long_pieces_comes_round_as_well(checkpoint: Checkpoint) -> None:
+    codes = random_codes(checkpoint, 130)
+    decoder = StreamingRvqDecoder(checkpoint, SLOTS)
+    parts = [decoder.decode_some(codes[1:2, :, at : at + 50].transpose(0, 2, 1), [1]) for at in range(0, 130, 50)]
+    whole = checkpoint.codec.decode(torch.from_numpy(codes[1:2])).numpy()
+    assert np.abs(np.concatenate(parts, 1) - whole).max() < 1e-5
+
+
+def test_a_slot_with_numbers_that_are_none_is_named_and_the_next_tenant_hears_nothing_of_it(
+    checkpoint: Checkpoint,
+) -> None:
+    encoder, fresh = StreamingRvqEncoder(checkpoint, SLOTS), StreamingRvqEncoder(checkpoint, SLOTS)
+    wave = np.random.default_rng(1).standard_normal((2, 2 * FRAME)).astype(np.float32)
+    encoder.encode_some(wave, [2, 0])
+    broken = wave.copy()
+    broken[1, 5] = np.inf
+    with pytest.raises(SlotInputError, match=r"slots \[0\]"):
+        encoder.encode_some(broken, [2, 0])
+    encoder.reset([2])
+    assert np.array_equal(encoder.encode_some(wave[:1], [2]), fresh.encode_some(wave[:1], [2]))
+
+
+@pytest.mark.parametrize("slots", [[], [0, 0], [3], [-1], [True], [1.0]])
+def test_slots_that_are_not_there_are_refused(checkpoint: Checkpoint, slots: Any) -> None:
+    codes, wave = np.zeros((len(slots), 1, 4), np.int64), np.zeros((len(slots), FRAME), np.float32)
+    decoder, encoder = StreamingRvqDecoder(checkpoint, SLOTS), StreamingRvqEncoder(checkpoint, SLOTS)
+    for call in (
+        lambda: decoder.decode_some(codes, slots),
+        lambda: encoder.encode_some(wave, slots),
+        lambda: decoder.reset(slots),
+        lambda: encoder.reset(slots),
+    ):
+        with pytest.raises(SlotInputError, match="slots"):
+            call()
+
+
+@pytest.mark.parametrize(
+    "codes",
+    [
+        np.zeros((1, 0, 4), np.int64),
+        np.zeros((1, 4), np.int64),
+        np.zeros((2, 1, 4), np.int64),
+        np.zeros((1, 1, 3), np.int64),
+        np.zeros((1, 1, 4)),
+        np.full((1, 1, 4), 16),
+        [[[0] * 4]],
+    ],
+)
+def test_malformed_pieces_of_codes_are_refused(checkpoint: Checkpoint, codes: Any) -> None:
+    with pytest.raises(SlotInputError, match="codes"):
+        StreamingRvqDecoder(checkpoint, SLOTS).decode_some(codes, [1])
+
+
+@pytest.mark.parametrize(
+    "pcm", [np.zeros((1, 1919), np.float32), np.zeros((1, 0), np.float32), np.zeros((1, 1920)), np.zeros(1920)]
+)
+def test_malformed_pieces_of_sound_are_refused(checkpoint: Checkpoint, pcm: Any) -> None:
+    with pytest.raises(SlotInputError, match="pcm"):
+        StreamingRvqEncoder(checkpoint, SLOTS).encode_some(pcm, [1])
