@@ -2,6 +2,7 @@
 
     python -m loadtest --sessions 100 --seconds 20              # push to talk
     python -m loadtest --sessions 100 --seconds 20 --vad        # with speech detection
+    python -m loadtest --sessions 100 --baseline                # and its ratio to an echo server, run before and after
     python -m loadtest --carrier webrtc --sessions 50           # calls instead of WebSockets
 
 Starts a server of its own with the scripted engine, confined to one core, and loads it from this process on another.
@@ -12,26 +13,26 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import httpx
 
-from loadtest.server_cpu import cpu_seconds, threads
-from loadtest.sessions import LoadSession, room_noise
+from loadtest.baseline import EchoProcess
+from loadtest.measure import LoadOf, Used, measure, talking
+from loadtest.server_cpu import confine
+from loadtest.sessions import EchoSession, LoadSession, room_noise
 from tests.servers import ServerProcess
 
-if TYPE_CHECKING:
-    from loadtest.calls import CallSession
-
 SCRIPT = "[[reply]]\ntone_hz = 440\nseconds = 30.0\n"
-SETTLE = 3.0
+CONNECT_S = {"websocket": 0.01, "webrtc": 0.1}
+"""Seconds that one session takes to connect."""
+GAP_S = 0.2
+"""A gap is a longer time between two frames: that much is ahead of the ear."""
 
 
-def _sessions(server: ServerProcess, carrier: str, count: int, vad: bool) -> Sequence[LoadSession | CallSession]:
+def _sessions(server: ServerProcess, carrier: str, count: int, vad: bool) -> Sequence[LoadOf]:
     if carrier == "websocket":
         noise = room_noise()
         return [LoadSession(server.realtime_url, vad, noise, seed) for seed in range(count)]
@@ -43,46 +44,44 @@ def _sessions(server: ServerProcess, carrier: str, count: int, vad: bool) -> Seq
     return [calls.CallSession(url, vad, packets, seed, pacer) for seed in range(count)]
 
 
-async def load(server: ServerProcess, carrier: str, sessions: int, seconds: float, vad: bool) -> dict[str, object]:
-    """Load the server and return the figures. `carrier`: "websocket" or "webrtc"."""
-    began, until = asyncio.Event(), asyncio.Event()
-    health, pid = f"http://127.0.0.1:{server.port}/healthz", server.pid
+async def load(
+    server: ServerProcess, carrier: str, sessions: int, seconds: float, vad: bool
+) -> tuple[dict[str, object], float]:
+    """Load the server and return the figures, and CPU in µs per frame. `carrier`: "websocket" or "webrtc"."""
     running = _sessions(server, carrier, sessions, vad)
-    tasks = [asyncio.create_task(one.run(began, until)) for one in running]
-    print(f"{sessions} sessions connect", file=sys.stderr)
-    await asyncio.sleep(0.5 + sessions * (0.01 if carrier == "websocket" else 0.1))
-    began.set()
-    await asyncio.sleep(SETTLE)
-    frames = sum(one.tally.frames for one in running)
-    cpu, by_thread = cpu_seconds(pid), threads(pid)
-    print(f"measuring for {seconds:.0f} s", file=sys.stderr)
-    await asyncio.sleep(seconds)
-    used = cpu_seconds(pid) - cpu
-    spent = {name: value - by_thread.get(name, 0.0) for name, value in threads(pid).items()}
-    got = sum(one.tally.frames for one in running) - frames
-    async with httpx.AsyncClient(trust_env=False) as client:
-        state = (await client.get(health)).json()
-    until.set()
-    failed = [result for result in await asyncio.gather(*tasks, return_exceptions=True) if result is not None]
+    print(f"{sessions} sessions, {seconds:.0f} s", file=sys.stderr)
+    async with talking(running, 0.5 + sessions * CONNECT_S[carrier]) as failed:
+        used = await measure(running, server.pid, seconds)
+        gaps = [one.tally.gap for one in running]
+        async with httpx.AsyncClient(trust_env=False) as client:
+            state = (await client.get(f"http://127.0.0.1:{server.port}/healthz")).json()
     tallies = [one.tally for one in running]
-    return {
+    figures: dict[str, object] = {
         "carrier": carrier,
         "sessions": sessions,
         "vad": vad,
-        "cpu_ms_per_s_per_session": round(used / seconds / sessions * 1000, 2),
-        "core_share": round(used / seconds, 3),
-        "by_thread_ms_per_s_per_session": {
-            name: round(value / seconds / sessions * 1000, 2) for name, value in spent.items() if value > 0.01 * seconds
-        },
-        "frames_per_s_per_session": round(got / seconds / sessions, 1),
-        "longest_gap_ms": round(max(tally.gap for tally in tallies) * 1000, 1),
-        "gaps_over_200_ms": sum(tally.gap > 0.2 for tally in tallies),
-        "loop_lag_ms_p99": state["loop_lag_ms_p99"],
+        "cpu_ms_per_s_per_session": round(used.per_session(sessions), 2),
+        "cpu_us_per_frame": round(used.per_frame, 1),
+        "of_it_in_other_threads": round(used.cpu.others / seconds / sessions * 1000, 2),
+        "core_share": round(used.cpu.total / seconds, 3),
+        "frames_per_s_per_session": round(used.frames / seconds / sessions, 1),
+        "longest_gap_ms": round(max(gaps) * 1000, 1),
+        "gaps_over_200_ms": sum(gap > GAP_S for gap in gaps),
+        "loop_lag_ms_p99": state["loop_lag_ms_p99_10s"],
         "resident_mb": state["resident_mb"],
         "errors": sum(len(tally.errors) for tally in tallies),
         "failed": [str(failure) for failure in failed][:3],
         "late_sends": sum(tally.late_sends for tally in tallies),
     }
+    return figures, used.per_frame
+
+
+async def echo(server: EchoProcess, sessions: int, seconds: float) -> Used:
+    """What the echo server uses for so many sessions that send what `load`'s send and get it back."""
+    noise = room_noise()
+    running = [EchoSession(server.url, noise, seed) for seed in range(sessions)]
+    async with talking(running, 0.5 + sessions * CONNECT_S["websocket"]):
+        return await measure(running, server.pid, seconds)
 
 
 def main() -> int:
@@ -95,15 +94,24 @@ def main() -> int:
         "--carrier", choices=("websocket", "webrtc"), default="websocket", help="how they connect (default: websocket)"
     )
     parser.add_argument("--vad", action="store_true", help="with speech detection (default: push to talk)")
+    parser.add_argument(
+        "--baseline",
+        action="store_true",
+        help="also load a bare echo server, half as long before and after, and print the ratio to it",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")
     options = parser.parse_args()
-    cores = sorted(os.sched_getaffinity(0))
-    with ServerProcess("scripted", SCRIPT) as server:
-        if len(cores) > 1:
-            for task in Path(f"/proc/{server.pid}/task").iterdir():
-                os.sched_setaffinity(int(task.name), {cores[0]})
-            os.sched_setaffinity(0, set(cores[1:]))
-        figures = asyncio.run(load(server, options.carrier, options.sessions, options.seconds, options.vad))
+    sessions, seconds = options.sessions, options.seconds
+    with ServerProcess("scripted", SCRIPT) as server, EchoProcess() as bare:
+        confine(bare.pid, server.pid)
+        yardstick = [asyncio.run(echo(bare, sessions, seconds / 2))] if options.baseline else []
+        figures, cost_per_frame = asyncio.run(load(server, options.carrier, sessions, seconds, options.vad))
+        if options.baseline:
+            yardstick.append(asyncio.run(echo(bare, sessions, seconds / 2)))
+            per_frame = [used.per_frame for used in yardstick]
+            figures["echo_ms_per_s_per_session"] = [round(used.per_session(sessions), 2) for used in yardstick]
+            figures["echo_us_per_frame"] = [round(cost, 1) for cost in per_frame]
+            figures["ratio_to_echo"] = round(cost_per_frame / (sum(per_frame) / len(per_frame)), 2)
     print(json.dumps(figures, indent=1))
     if options.json:
         options.json.write_text(json.dumps(figures, indent=1) + "\n")

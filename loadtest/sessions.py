@@ -73,22 +73,9 @@ class LoadSession:
             # People do not begin at one time: neither their frames nor their questions fall together.
             await asyncio.sleep(self._phase)
             await socket.send('{"type":"response.create"}')
-            writer = asyncio.create_task(self._write(socket))
+            writer = asyncio.create_task(_write(socket, self._noise, self._at, self.tally))
             await until.wait()
-            for task in (reader, writer):
-                task.cancel()
-            await asyncio.gather(reader, writer, return_exceptions=True)
-
-    async def _write(self, socket: websockets.ClientConnection) -> None:
-        loop = asyncio.get_running_loop()
-        due = loop.time()
-        while True:
-            due += FRAME_S
-            await asyncio.sleep(due - loop.time())
-            if loop.time() - due > FRAME_S:
-                self.tally.late_sends += 1
-            self._at = (self._at + 1) % len(self._noise)
-            await socket.send(self._noise[self._at])
+            await _stop(reader, writer)
 
     async def _read(self, socket: websockets.ClientConnection) -> None:
         async for message in socket:
@@ -104,3 +91,48 @@ class LoadSession:
                 await socket.send('{"type":"response.create"}')
             elif '"type":"error"' in text:
                 self.tally.errors.append(text)
+
+
+class EchoSession:
+    """One session of a load that gets its own messages back."""
+
+    def __init__(self, url: str, noise: list[str], seed: int) -> None:
+        """`seed` as for `LoadSession`."""
+        self.tally = Tally()
+        self._phase = seed * 0.618034 % 1
+        self._url = url
+        self._noise = noise
+        self._at = seed * 37 % len(noise)
+
+    async def run(self, began: asyncio.Event, until: asyncio.Event) -> None:
+        """Connect, and send from `began` until `until`."""
+        async with websockets.connect(self._url, compression=None, proxy=None) as socket:
+            reader = asyncio.create_task(self._read(socket))
+            await began.wait()
+            await asyncio.sleep(self._phase)
+            writer = asyncio.create_task(_write(socket, self._noise, self._at, self.tally))
+            await until.wait()
+            await _stop(reader, writer)
+
+    async def _read(self, socket: websockets.ClientConnection) -> None:
+        async for _ in socket:
+            self.tally.frames += 1
+
+
+async def _write(socket: websockets.ClientConnection, noise: list[str], at: int, tally: Tally) -> None:
+    """Send the messages `noise` from number `at` on, over and over, one a frame."""
+    loop = asyncio.get_running_loop()
+    due = loop.time()
+    while True:
+        due += FRAME_S
+        await asyncio.sleep(due - loop.time())
+        if loop.time() - due > FRAME_S:
+            tally.late_sends += 1
+        at = (at + 1) % len(noise)
+        await socket.send(noise[at])
+
+
+async def _stop(*tasks: asyncio.Task[None]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -45,7 +45,7 @@ from .dialects.realtime_duplex_in import switch
 from .dialects.realtime_track import TrackDialect
 from .keys import KeyRing
 from .limits import LimitedEngine, Limits
-from .metrics import LoopLag, prometheus, resident_bytes
+from .metrics import RECENT, LoopLag, prometheus, resident_bytes
 from .models_loading import Models, load
 from .pages import Pages
 from .resumable import Resumables, first_message
@@ -223,6 +223,7 @@ class Talkover:
             "sessions": len(self.manager) if self.manager is not None else 0,
             "loop_lag_ms_p50": round(self.lag.quantile(0.5) * 1000, 2),
             "loop_lag_ms_p99": round(self.lag.quantile(0.99) * 1000, 2),
+            "loop_lag_ms_p99_10s": round(self.lag.quantile(0.99, RECENT) * 1000, 2),
             "resident_mb": round(resident_bytes() / 1e6, 1),
         }
         return JSONResponse(body, status)

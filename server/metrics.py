@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import math
 from collections import deque
 from collections.abc import Mapping
@@ -14,6 +15,8 @@ PERIOD = 0.01
 """Seconds between two looks at the loop."""
 KEPT = 6_000
 """Looks kept: the last minute."""
+RECENT = 1_000
+"""Looks of the last ten seconds; a loop that lags takes longer for them."""
 
 
 class LoopLag:
@@ -43,11 +46,11 @@ class LoopLag:
             self._lags.append(max(0.0, now - due))
             due = now + PERIOD
 
-    def quantile(self, share: float) -> float:
-        """The lag in seconds that `share` of the looks of the last minute stayed within (nearest rank)."""
+    def quantile(self, share: float, looks: int = KEPT) -> float:
+        """The lag in seconds that `share` of the last `looks` looks stayed within (nearest rank)."""
         if not self._lags:
             return 0.0
-        ordered = sorted(self._lags)
+        ordered = sorted(itertools.islice(reversed(self._lags), looks))
         return ordered[min(len(ordered) - 1, math.ceil(share * len(ordered)) - 1)]
 
 

@@ -54,6 +54,8 @@ def test_quantiles_are_by_nearest_rank() -> None:
     assert lag.quantile(0.99) == 0.099
     assert lag.quantile(1.0) == 0.100
     assert lag.quantile(0.001) == 0.001
+    assert lag.quantile(0.5, looks=10) == 0.095, "only the newest looks count"
+    assert lag.quantile(1.0, looks=1000) == 0.100
 
 
 async def test_stop_may_come_before_start() -> None:
