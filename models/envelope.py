@@ -231,7 +231,7 @@ class EdgeContract:
     devices: frozenset[str] = frozenset({"cpu"})
     layout: str = "contiguous"
     contiguous: bool = True
-    """Whether each range begins where the one before it ended."""
+    """Whether each range begins where the one before it ended; else there may be gaps, but nothing comes twice."""
 
     @classmethod
     def of(
@@ -351,6 +351,8 @@ class Border:
             raise BadSpan(name, f"[{envelope.start}, {envelope.end}) is no range")
         if self._contract.contiguous and envelope.start != self._position:
             raise BadSpan(name, f"begins at {envelope.start}, the one before it ended at {self._position}")
+        if envelope.start < self._position:
+            raise BadSpan(name, f"begins at {envelope.start}, but what lies before {self._position} was there already")
 
     def _payload(self, envelope: TransferEnvelope, payload: Payload) -> None:
         """The envelope must not say something else than the payload is."""

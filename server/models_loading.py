@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,8 +36,8 @@ class Models:
 def load(settings: Settings, progress: Progress) -> Models:
     """Prepare and load what `settings` ask for. Blocks.
 
-    Raises AssetError, ThinkerError, TalkerError, ScriptError, CheckpointError, DescriptorError, UnknownModel or
-    SettingsError, each with its remedy in the message.
+    Raises AssetError, ThinkerError, TalkerError, ScriptError, CheckpointError, DescriptorError, UnknownModel,
+    WorkerError or SettingsError, each with its remedy in the message.
     """
     # The imports are here because everything else of the server works without a model, and they take a second.
     from models.assets import ensure
@@ -48,7 +49,7 @@ def load(settings: Settings, progress: Progress) -> Models:
         os.environ["TALKOVER_CACHE"] = str(settings.cache)
     directories = ensure([*HEARING, *_speaking_assets(settings)], progress)
     progress("loading the models", 1.0)
-    engine, stop_engine = _engine(settings, directories)
+    engine, stop_engine = _engine(settings, directories, progress)
     perception = EmbeddedPerception.load(directories)
     return_freed_memory()
 
@@ -65,18 +66,11 @@ def _speaking_assets(settings: Settings) -> list[str]:
     return [] if settings.engine == "moshi" else ["hibari"]
 
 
-def _engine(settings: Settings, directories: Mapping[str, Path]) -> tuple[EnginePort, Callable[[], None]]:
+def _engine(
+    settings: Settings, directories: Mapping[str, Path], progress: Progress
+) -> tuple[EnginePort, Callable[[], None]]:
     if settings.engine == "moshi":
-        try:
-            from models.families.moshi.engine import SLOTS, moshi_engine
-        except ModuleNotFoundError as error:
-            raise SettingsError(
-                f"--engine moshi needs the package {error.name}: pip install 'talkover[native]'"
-            ) from error
-        if settings.checkpoint is not None:
-            _require(settings.checkpoint, "moshi")
-        duplex = moshi_engine(settings.checkpoint, slots=settings.max_sessions or SLOTS)
-        return duplex, duplex.shutdown
+        return _moshi(settings, progress)
     from models.families.embedded.talker_hibari import HibariTalker
 
     talker = HibariTalker(directories["hibari"])
@@ -96,6 +90,25 @@ def _engine(settings: Settings, directories: Mapping[str, Path]) -> tuple[Engine
     scripted: ScriptedEngine | ScriptedDuplexEngine
     scripted = ScriptedEngine(replies) if settings.engine == "scripted" else ScriptedDuplexEngine(replies)
     return scripted, scripted.shutdown
+
+
+def _moshi(settings: Settings, progress: Progress) -> tuple[EnginePort, Callable[[], None]]:
+    if settings.checkpoint is not None:
+        _require(settings.checkpoint, "moshi")
+    for package in ("torch", "safetensors"):
+        if find_spec(package) is None:
+            raise SettingsError(f"--engine moshi needs the package {package}: pip install 'talkover[native]'")
+    from models.families.moshi.worker import SLOTS, cuda_devices, workers
+
+    if settings.worker == "process":
+        devices = cuda_devices() if settings.checkpoint is not None else (None,)
+        each = -(-settings.max_sessions // len(devices)) if settings.max_sessions is not None else SLOTS
+        elsewhere = workers(settings.checkpoint, each, devices, progress)
+        return elsewhere, elsewhere.shutdown
+    from models.families.moshi.engine import moshi_engine
+
+    here = moshi_engine(settings.checkpoint, slots=settings.max_sessions or SLOTS)
+    return here, here.shutdown
 
 
 def _require(checkpoint: Path, family: str) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from . import keys
 
 ENGINES = ("embedded", "scripted", "duplex-script", "moshi")
+WORKERS = ("thread", "process")
 SCRIPTED = ("scripted", "duplex-script")
 
 GROUPS: Mapping[str, str] = {
@@ -79,6 +80,12 @@ class Settings:
         "in place of a checkpoint: the true architecture with random weights, which says noise",
         "models",
         choices=("tiny",),
+    )
+    worker: str = _setting(
+        "thread",
+        "where the moshi engine computes: a thread of this process, or a process of its own for each device",
+        "models",
+        choices=WORKERS,
     )
     llm_url: str | None = _setting(
         None, "OpenAI-compatible endpoint that thinks instead of the embedded model", "models", metavar="URL"
@@ -181,6 +188,10 @@ class Settings:
             raise SettingsError("--engine moshi needs --checkpoint DIR or --random-weights tiny, one of both")
         if self.engine != "moshi" and given:
             raise SettingsError("--checkpoint and --random-weights are for --engine moshi; drop them or choose it")
+        if self.worker not in WORKERS:
+            raise SettingsError(f"there is no worker {self.worker!r}; choose one of {', '.join(WORKERS)}")
+        if self.engine != "moshi" and self.worker != "thread":
+            raise SettingsError(f"--worker {self.worker} is for --engine moshi; drop it or choose that engine")
         if self.random_weights not in (None, "tiny"):
             raise SettingsError(f"--random-weights {self.random_weights}: there is only tiny")
         if self.checkpoint is not None and not self.checkpoint.is_dir():

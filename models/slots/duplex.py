@@ -16,10 +16,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from codec.pcm import to_samples
-from codec.resample import Resampler
 from sessions.core.config import SessionConfig
 from sessions.core.effects import GrantCredit, StartResponse
 from sessions.core.events import DuplexFrame, EngineFailed, EngineStage
@@ -28,6 +25,7 @@ from sessions.core.timeline import Ticks, ticks_per_sample
 from sessions.ports import Emit, EngineCapabilities
 
 from .engine import SlotEngine, SlotOptions, SlotOutput
+from .framing import FrameCutter
 from .model import SlotModel
 from .speech import SpeechGate
 from .table import Lease
@@ -81,16 +79,9 @@ class _Session:
     emit: Emit
     lease: Lease
     text: TextDecoder
+    cutter: FrameCutter
     gate: SpeechGate = field(default_factory=SpeechGate)
     lock: threading.Lock = field(default_factory=threading.Lock)
-    rate: int = 0
-    resampler: Resampler | None = None
-    buffer: list[NDArray[np.int16]] = field(default_factory=list)
-    buffered: int = 0
-    base: Ticks | None = None
-    """Where its first frame lies on the input track."""
-    expected: Ticks = 0
-    """Where its next audio should begin."""
     warned: bool = False
 
 
@@ -124,6 +115,7 @@ class DuplexEngine:
         self._fences: dict[str, Fence] = {}
         self._counters: Counter[str] = Counter()
         self._bound = None if self._options.longest is None else max(1, round(self._options.longest / self._period))
+        self._ticked = self._clock.now()
         self._wake = threading.Event()
         self._stopped = False
         self._worker = threading.Thread(target=self._run, name="duplex-engine", daemon=True) if worker else None
@@ -155,14 +147,37 @@ class DuplexEngine:
         """Slots that are let."""
         return self._slots.taken
 
+    @property
+    def slots(self) -> int:
+        """Slots that there are."""
+        return self._model.batch
+
+    @property
+    def hop(self) -> int:
+        """Samples of a frame."""
+        return self._model.hop
+
+    @property
+    def last_tick(self) -> float | None:
+        """When the last tick ended on the engine's clock, or the first of those who wait for one came; None: nobody
+        is there."""
+        return self._ticked if self._slots.taken else None
+
     def open(self, fence: Fence, config: SessionConfig, emit: Emit) -> None:
         with self._lock:
             known = self._sessions.get(fence.session)
             if known is None:
+                if not self._slots.taken:
+                    self._ticked = self._clock.now()
                 lease = self._slots.admit(fence, session_seed(self._options.seed, fence.session))
-                self._sessions[fence.session] = _Session(emit, lease, self._text())
+                cutter = FrameCutter(self._model.sample_rate, self._model.hop)
+                self._sessions[fence.session] = _Session(emit, lease, self._text(), cutter)
                 self._fences[fence.session] = fence
                 self._wake.set()
+                return
+            if fence.order < self._fences[fence.session].order:
+                # A former owner who woke up must not take the session's voice with it.
+                self._counters["requests_stale"] += 1
                 return
             known.emit = emit
         self.advance(fence)
@@ -172,9 +187,10 @@ class DuplexEngine:
         if known is None:
             return
         with known.lock:
-            missing = self._take(known, start, to_samples(pcm), rate)
-            for frame in self._frames(known):
-                self._slots.feed(known.lease, frame)
+            frames = known.cutter.take(start, pcm, rate)
+            missing = known.cutter.missing
+            for frame in frames:
+                self._slots.feed(known.lease, frame.samples.astype(np.float32) / np.float32(32768))
         if missing:
             self._count("input_gap_ticks", missing)
 
@@ -199,7 +215,8 @@ class DuplexEngine:
         """A new epoch holds, and of what the agent said, nothing from `heard` on its track on was heard."""
         known = self._newer(fence)
         if known is not None:
-            frames = 0 if known.base is None else max(0, heard - known.base) // self._frame
+            base = known.cutter.base
+            frames = 0 if base is None else max(0, heard - base) // self._frame
             self._slots.cut(known.lease, fence, frames)
 
     def close(self, session: str) -> None:
@@ -219,39 +236,6 @@ class DuplexEngine:
             self.close(session)
         if self._worker is not None and self._worker is not threading.current_thread():
             self._worker.join()
-
-    # --- the user's audio --------------------------------------------------------------------------------------------
-
-    def _take(self, known: _Session, start: Ticks, samples: NDArray[np.int16], rate: int) -> Ticks:
-        """Bring samples to the model's rate; returns the ticks that were missing before them, now silence."""
-        tick = ticks_per_sample(rate)
-        if known.base is None:
-            known.base = known.expected = start
-        if rate != known.rate:
-            if known.resampler is not None:
-                self._keep(known, known.resampler.flush())
-            known.rate, known.resampler = rate, Resampler(rate, self._model.sample_rate)
-        missing = max(0, start - known.expected)
-        late = max(0, known.expected - start) // tick
-        known.expected = max(known.expected, start + len(samples) * tick)
-        heard = np.concatenate([np.zeros(missing // tick, np.int16), samples[late:]])
-        if known.resampler is not None:
-            self._keep(known, known.resampler.process(heard))
-        return missing
-
-    @staticmethod
-    def _keep(known: _Session, samples: NDArray[np.int16]) -> None:
-        known.buffer.append(samples)
-        known.buffered += len(samples)
-
-    def _frames(self, known: _Session) -> list[NDArray[np.float32]]:
-        hop = self._model.hop
-        if known.buffered < hop:
-            return []
-        joined = np.concatenate(known.buffer)
-        whole = len(joined) // hop * hop
-        known.buffer, known.buffered = [joined[whole:]], len(joined) - whole
-        return list((joined[:whole].astype(np.float32) / 32768).reshape(-1, hop))
 
     # --- ticks -------------------------------------------------------------------------------------------------------
 
@@ -282,7 +266,7 @@ class DuplexEngine:
             return
         if self._bound is not None and self._too_long(name, known, output, self._bound):
             return
-        base = known.base or 0
+        base = known.cutter.base or 0
         at = base + output.number * self._frame
         begun = output.said[0] >= 0
         word = known.text.feed(output.text) if begun and not output.hushed else ""
@@ -331,6 +315,7 @@ class DuplexEngine:
             missed = ticker.missed
             if ticker.due(now):
                 self.tick(until=ticker.deadline)
+                self._ticked = self._clock.now()
                 if ticker.missed != missed:
                     self._count("ticks_missed", ticker.missed - missed)
                 continue

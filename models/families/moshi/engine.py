@@ -10,11 +10,10 @@ from models.slots.duplex import Clock, DuplexEngine, DuplexOptions
 from models.slots.engine import Policy, SlotOptions
 
 from .checkpoint import LoadedMoshi, Placement, load, random
+from .worker import SLOTS
 
 MARGIN = 25
 """Frames that a cut may take the model back: two seconds, far more than a carrier is given ahead of playback."""
-SLOTS = 4
-"""Sessions at a time where no setting says otherwise."""
 
 
 def moshi_engine(
@@ -31,17 +30,19 @@ def moshi_engine(
     weights are bfloat16.
     Raises CheckpointError.
     """
-    cuda = torch.cuda.is_available()
+    return engine_of(placed(checkpoint, slots=slots), policy=policy, clock=clock, worker=worker)
+
+
+def placed(checkpoint: Path | None, *, slots: int, device: str | None = None) -> LoadedMoshi:
+    """The model of a folder, or the tiny one with random weights, for so many sessions. `device` None: a GPU if there
+    is one; random weights stay on the CPU. Raises CheckpointError."""
     # On a CPU a second thread gains little and takes the core that the event loop runs on.
     torch.set_num_threads(1)
-    placement = Placement(
-        slots=slots,
-        margin=MARGIN,
-        device="cuda" if cuda and checkpoint is not None else "cpu",
-        dtype=torch.bfloat16 if cuda and checkpoint is not None else torch.float32,
-    )
-    loaded = random(placement) if checkpoint is None else load(checkpoint, placement)
-    return engine_of(loaded, policy=policy, clock=clock, worker=worker)
+    if checkpoint is None:
+        return random(Placement(slots=slots, margin=MARGIN))
+    where = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    dtype = torch.float32 if where == "cpu" else torch.bfloat16
+    return load(checkpoint, Placement(slots=slots, margin=MARGIN, device=where, dtype=dtype))
 
 
 def engine_of(
