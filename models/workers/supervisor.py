@@ -212,9 +212,10 @@ class Supervisor:
             self._failure = WorkerChanged(
                 "after its restart the worker runs another model or other sizes than before; restart the server"
             )
-            log.error("%s", self._failure)
-            if self._link is not None:
-                self._link.kill()
+            link = self._link
+            self._gone(self._generation, "it is another one")
+            if link is not None:
+                link.kill()
             return
         self._ready, self._state, self._since = ready, "ready", time.monotonic()
         self._tick_age = None
