@@ -22,10 +22,9 @@ from safetensors.numpy import save
 
 from ..identity import CodecIdentity, CodecIdentityError
 from .model import ModelConfigError, RvqCodec, RvqConfig
+from .shipped import SHIPPED
 
 FORMAT = "talkover-rvq-1"
-SHIPPED: Path = Path(__file__).parent / "weights" / "talkover-rvq-1.safetensors"
-"""The checkpoint that comes with the product."""
 
 Weights = Mapping[str, NDArray[np.float16]]
 

@@ -25,8 +25,9 @@ import soxr
 import torch
 from numpy.typing import NDArray
 
-from .checkpoint import SHIPPED, Checkpoint, CheckpointError, load_checkpoint
+from .checkpoint import Checkpoint, CheckpointError, load_checkpoint
 from .data import DataError, Samples, praat_pitch, read_wave
+from .shipped import SHIPPED
 from .stream import ENCODER_DELAY, Codes, StreamingRvqDecoder, StreamingRvqEncoder
 from .synthesis import FRAME, SAMPLE_RATE, mel_bands
 

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from sessions.codes_track import CodedPcm, CodeSpan
 from sessions.core.events import EngineAudio, EngineWords, Event
 from sessions.core.fence import Fence
 from sessions.core.timeline import Ticks, Word, from_ms, ticks_per_sample
@@ -20,6 +21,7 @@ CHUNK: Ticks = from_ms(200)
 class _Audio:
     pcm: memoryview
     words: tuple[Word, ...]
+    span: CodeSpan | None
 
 
 class ResponseLane:
@@ -62,13 +64,16 @@ class ResponseLane:
         """Whether the last event has been emitted."""
         return self._sealed and not self._queue
 
-    def say(self, pcm: bytes, words: Iterable[Word] = ()) -> None:
-        """Append audio; `words` lie relative to its start and are emitted just before its first chunk."""
+    def say(self, pcm: bytes, words: Iterable[Word] = (), span: CodeSpan | None = None) -> None:
+        """Append audio; `words` lie relative to its start and are emitted just before its first chunk.
+
+        `span`: the codes that it was decoded from; its chunks then are `CodedPcm`.
+        """
         samples = len(pcm) // 2
         with self._lock:
             begin = self._end
             placed = tuple(Word(word.text, begin + word.start, begin + word.end) for word in words)
-            self._queue.append(_Audio(memoryview(pcm)[: samples * 2], placed))
+            self._queue.append(_Audio(memoryview(pcm)[: samples * 2], placed, span))
             self._end += samples * self._tick
             self._drain()
 
@@ -110,4 +115,7 @@ class ResponseLane:
             if len(chunk):
                 start = self._position
                 self._position += len(chunk) // 2 * self._tick
-                self._emit(EngineAudio(self.fence, self.response, start, self._position), bytes(chunk))
+                span = head.span
+                pcm = bytes(chunk) if span is None else CodedPcm(chunk, span)
+                head.span = None if span is None else span.after(self._position - start)
+                self._emit(EngineAudio(self.fence, self.response, start, self._position), pcm)

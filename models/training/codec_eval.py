@@ -20,9 +20,10 @@ import numpy.typing as npt
 import soxr
 import torch
 
-from codec.rvq.checkpoint import SHIPPED, CheckpointError, load_checkpoint
+from codec.rvq.checkpoint import CheckpointError, load_checkpoint
 from codec.rvq.data import DataError, read_wave
 from codec.rvq.evaluate import EvaluationError, describe, quality, write_copies
+from codec.rvq.shipped import SHIPPED
 from codec.rvq.synthesis import SAMPLE_RATE
 from models.assets import AssetError, ensure
 from models.perception.asr import Recognizer

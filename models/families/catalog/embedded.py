@@ -7,17 +7,21 @@ from __future__ import annotations
 
 import re
 
+from codec.identity import CodecIdentity
+from codec.rvq.shipped import identity_of
+
 from ...assets import catalogue
 from ...checkpoint import Checkpoint, CheckpointError
-from ...descriptor import Absent, CapabilityDescriptor, Stated
-from ...family import Family
-from ...graph.clocks import Positions, Samples, Tokens
+from ...descriptor import UNDETERMINED, Absent, CapabilityDescriptor, Fact, Stated
+from ...family import Family, symbols_of
+from ...graph.clocks import Frames, Positions, Samples, Tokens
 from ...graph.graph import ModelGraph
 from ...graph.parts import LOSE, REPLAY, Batching, Delivery, Edge, Medium, Node, NodeKind, Readiness, port, recompute
 from ...graph.states import Placement, StateKind
 
 PINS = "models/assets.toml"
 ENGINE = "models/families/embedded"
+WEIGHTS = "codec/rvq/weights"
 INPUT_RATE, OUTPUT_RATE = 16_000, 24_000
 """Hz that the recognizer hears and that the talker speaks."""
 POSITIONS = 2048
@@ -41,7 +45,13 @@ def _pinned(name: str) -> str:
     return f"{called}, {asset.fingerprint}"
 
 
+def _codec() -> Fact[CodecIdentity]:
+    identity = identity_of()
+    return Stated(identity, WEIGHTS) if identity else UNDETERMINED
+
+
 def _published() -> CapabilityDescriptor:
+    codec = _codec()
     return CapabilityDescriptor(
         family="embedded",
         variant=Stated("cascade: listen, think, speak", ENGINE),
@@ -53,8 +63,8 @@ def _published() -> CapabilityDescriptor:
         backbone=Stated(_pinned("smollm2"), PINS),
         router=Absent(ENGINE),
         talker=Stated(_pinned("hibari"), PINS),
-        speech_decoder=Stated("the talker's own spectrum and inverse transform", ENGINE),
-        codec=Absent(f"{ENGINE}: PCM between talker and carrier"),
+        speech_decoder=Stated("RVQ codec, frame by frame; for other voices and without torch the talker's PCM", ENGINE),
+        codec=codec,
         image_head=Absent(ENGINE),
         video_head=Absent(ENGINE),
         input_rate=Stated(INPUT_RATE, ENGINE),
@@ -63,16 +73,23 @@ def _published() -> CapabilityDescriptor:
         rewindable=Stated(True, f"{ENGINE}: the context is the core's, cut at what was heard"),
         context=Stated(POSITIONS, ENGINE),
         bounded=Stated(False, f"{ENGINE}: the oldest turns are left out"),
+        symbols=symbols_of(
+            Q=codec.value.codebooks if isinstance(codec, Stated) else None,
+            K=codec.value.codebook_size if isinstance(codec, Stated) else None,
+        ),
     )
 
 
 def graph(descriptor: CapabilityDescriptor) -> ModelGraph:
-    """Everything on one host: text between the models, and only the preamble's keys and values kept for later."""
+    """Everything on one host: text between the models, codes from the voice to what sounds, and only the preamble's
+    keys and values kept for later."""
     heard, words = Samples("input track"), Tokens("thinker")
     live = port(StateKind.SESSION, "B,S", heard)
     mel = port(StateKind.FEATURE, "B,F,d_a", Positions("audio"))
     text, kv = port(StateKind.TOKEN, "B,T", words), port(StateKind.KV, "B,T,d", words)
     pcm = port(StateKind.SESSION, "B,S", Samples("output track"))
+    frames = Frames("rvq")
+    codes, past = port(StateKind.CODE, "B,F,Q", frames, "K"), port(StateKind.SESSION, "B,F", frames)
     decision = port(StateKind.SESSION, "B")
     return ModelGraph(
         "embedded",
@@ -98,6 +115,20 @@ def graph(descriptor: CapabilityDescriptor) -> ModelGraph:
                 (Batching.ONE_BY_ONE,),
             ),
             Node("talker", NodeKind.SYNTHESIS, {"clauses": text}, {"pcm": pcm}, (Batching.ONE_BY_ONE,)),
+            Node(
+                "rvq_encoder",
+                NodeKind.CODEC_ENCODER,
+                {"pcm": pcm, "past": past},
+                {"codes": codes, "past": past},
+                (Batching.CHUNK_DEADLINE,),
+            ),
+            Node(
+                "rvq_decoder",
+                NodeKind.CODEC_DECODER,
+                {"codes": codes, "past": past},
+                {"pcm": pcm, "past": past},
+                (Batching.CHUNK_DEADLINE,),
+            ),
         ),
         (
             Edge("input.pcm", "speech_detector.pcm", Placement.SAME_DEVICE, LOSE),
@@ -111,10 +142,14 @@ def graph(descriptor: CapabilityDescriptor) -> ModelGraph:
             Edge("session.context", "thinker.context", Placement.SAME_DEVICE, REPLAY),
             Edge("thinker.kv", "thinker.past", Placement.SAME_DEVICE, recompute("session"), loop=True),
             Edge("thinker.text", "talker.clauses", Placement.SAME_DEVICE, recompute("session")),
+            Edge("talker.pcm", "rvq_encoder.pcm", Placement.SAME_DEVICE, recompute("talker")),
+            Edge("rvq_encoder.past", "rvq_encoder.past", Placement.SAME_DEVICE, recompute("talker"), loop=True),
+            Edge("rvq_encoder.codes", "rvq_decoder.codes", Placement.SAME_DEVICE, recompute("talker")),
+            Edge("rvq_decoder.past", "rvq_decoder.past", Placement.SAME_DEVICE, recompute("talker"), loop=True),
         ),
         (
             Delivery(Medium.TEXT, "thinker.text", Readiness.EACH_TOKEN),
-            Delivery(Medium.AUDIO, "talker.pcm", Readiness.EACH_CLAUSE),
+            Delivery(Medium.AUDIO, "rvq_decoder.pcm", Readiness.EACH_CHUNK),
         ),
         descriptor.symbols,
         frozenset({"thinker.kv -> thinker.past"}),

@@ -1,7 +1,8 @@
 """The embedded engine: thinkers fill clauses, one talker speaks them, the most urgent response first.
 
 Per response: a thread of the pool thinks and cuts its text into clauses; the one talker thread takes the next clause
-of whichever response needs it most, as long as that clause begins within the response's credit.
+of whichever response needs it most, as long as that clause begins within the response's credit. With a codec what is
+spoken goes on as codes, which the same thread makes and decodes, chunk by chunk, again for whoever needs it most.
 """
 
 from __future__ import annotations
@@ -14,8 +15,13 @@ import zlib
 from collections import Counter, deque
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
+import numpy as np
+
+from codec.frames import CodecFrame
+from codec.identity import CodecIdentity
 from sessions.core.config import SessionConfig, Tool
 from sessions.core.effects import GrantCredit, StartResponse
 from sessions.core.events import EngineDone, EngineFailed, EngineStage, EngineText, EngineToolCall, Event
@@ -23,7 +29,7 @@ from sessions.core.fence import OUT_OF_BAND, Fence
 from sessions.core.timeline import TICK_RATE, Ticks
 from sessions.ports import Busy, Emit, EngineCapabilities
 
-from ...envelope import TEXT, Border, EdgeContract, StaleFence, TransferEnvelope, TransferRefused
+from ...envelope import TEXT, Border, EdgeContract, StaleFence, TransferEnvelope, TransferRefused, Versions
 from ...graph.states import StateKind
 from ...priority import PROMPT, lower_priority
 from ..catalog import embedded as catalog
@@ -35,16 +41,27 @@ from .stop import Stop
 from .talker import Talker, TalkerError
 from .thinker import ReadsAhead, TextPiece, Thinker, ThinkerError, Thinking, ThinkRequest, Thought
 
+if TYPE_CHECKING:
+    # It needs torch, which only an engine with a codec does.
+    from .voice_codec import Codes, Utterance, VoiceCodec
+
 log = logging.getLogger(__name__)
 
 _CHARACTER: Ticks = TICK_RATE // 15
 """About how long a character sounds; for urgency only."""
 
 
-_CLAUSES = EdgeContract.of(
-    catalog.FAMILY.graph(catalog.FAMILY.published["embedded"]), "thinker.text -> talker.clauses", frozenset({TEXT})
-)
+_GRAPH = catalog.FAMILY.graph(catalog.FAMILY.published["embedded"])
+_CLAUSES = EdgeContract.of(_GRAPH, "thinker.text -> talker.clauses", frozenset({TEXT}))
 """What crosses from the thinker's thread to the talker's."""
+
+
+def _codes_of(identity: CodecIdentity) -> EdgeContract:
+    """What crosses from the codec's encoder to its decoder."""
+    of_any = EdgeContract.of(
+        _GRAPH, "rvq_encoder.codes -> rvq_decoder.codes", frozenset({"int64"}), Versions(codec=identity)
+    )
+    return replace(of_any, sizes={**of_any.sizes, "Q": identity.codebooks, "K": identity.codebook_size})
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +73,12 @@ class _Clause:
 
 
 class _Reply:
-    """One response on its way. `changed` of the engine guards `clauses`, `unspoken` and `thinking`."""
+    """One response on its way. `changed` of the engine guards `clauses`, `unspoken`, `thinking` and `utterance`."""
 
-    def __init__(self, request: StartResponse, session: _Session, rate: int, order: int) -> None:
+    def __init__(
+        self, request: StartResponse, session: _Session, rate: int, order: int, codes: EdgeContract | None
+    ) -> None:
+        """`codes`: what its codes must be; None where its voice goes as PCM."""
         self.request = request
         self.order = order
         self.stop = Stop()
@@ -66,7 +86,17 @@ class _Reply:
         self.clauses: deque[_Clause | Event] = deque()
         self.border = Border(_CLAUSES, request.response, session.tenant, lambda: session.fence_for(request.fence))
         self.tenant = session.tenant
+        self.utterance: Utterance | None = None
+        """The clause that is on its way through the codec."""
+        self.coded_frames = 0
+        """Of the clauses before it."""
+        self.codes = (
+            None
+            if codes is None
+            else Border(codes, request.response, session.tenant, lambda: session.fence_for(request.fence))
+        )
         self._made = 0
+        self._chunks = 0
         self._characters = 0
         self.unspoken = 0
         self.thinking: Thinking | None = None
@@ -92,16 +122,34 @@ class _Reply:
             ),
         )
 
+    def chunk(self, frames: tuple[CodecFrame, ...], identity: CodecIdentity) -> TransferEnvelope:
+        """What those frames travel with. Called on the talking thread only."""
+        number, self._chunks = self._chunks, self._chunks + 1
+        return TransferEnvelope(
+            request=self.request.response,
+            tenant=self.tenant,
+            fence=self.request.fence,
+            kind=StateKind.CODE,
+            shape=(1, len(frames), identity.codebooks),
+            dtype="int64",
+            versions=Versions(codec=identity),
+            start=frames[0].start,
+            end=frames[-1].end,
+            sequence=number,
+            owner="rvq_encoder",
+        )
+
     def thinking_urgency(self) -> Urgency:
         """Who has no clause yet goes first, in order of arrival; then whoever would fall silent first."""
-        return self._urgency("first_clause" in self.stages)
+        if "first_clause" not in self.stages:
+            return (0, self.order)
+        utterance = self.utterance
+        uncoded = utterance.left if utterance is not None else 0
+        return (1, self.lane.ahead + uncoded + self.unspoken * _CHARACTER)
 
     def talking_urgency(self) -> Urgency:
         """Who has not been heard yet goes first, in order of arrival; then whoever would fall silent first."""
-        return self._urgency("first_audio" in self.stages)
-
-    def _urgency(self, begun: bool) -> Urgency:
-        return (1, self.lane.ahead + self.unspoken * _CHARACTER) if begun else (0, self.order)
+        return (1, self.lane.ahead) if "first_audio" in self.stages else (0, self.order)
 
     def stage(self, name: str) -> None:
         if name not in self.stages:
@@ -135,14 +183,36 @@ class EmbeddedEngine:
     `max_sessions`: one more gets `Busy`, at once. Calls return at once; everything is computed on threads of low
     priority. `shutdown` ends them; the engine owns thinker and talker and closes them.
 
+    `codec`: what is spoken travels as its codes, in voices that it was trained on; others go as PCM, or with
+    `codes_only` are refused (`EngineFailed` "voice_without_codec").
+
     `counters` (names to totals): "sessions_refused", "requests_unknown" (unknown session, or a response that is over
     or was never begun), "requests_stale" (a fence older than the session's), "responses_stopped" (by cancel, advance
-    or close while they were computing), "clauses_stale" (text of a dead epoch that the talker did not take).
+    or close while they were computing), "clauses_stale" (text of a dead epoch that the talker did not take),
+    "frames_decoded" (codec frames that were), "codes_stale" (chunks of codes whose response was over before they were
+    decoded, or before they were handed on).
     """
 
-    def __init__(self, thinker: Thinker, talker: Talker, *, max_sessions: int = 8) -> None:
+    def __init__(
+        self,
+        thinker: Thinker,
+        talker: Talker,
+        *,
+        max_sessions: int = 8,
+        codec: VoiceCodec | None = None,
+        codes_only: bool = False,
+    ) -> None:
         if max_sessions < 1:
             raise ValueError(f"max_sessions {max_sessions} must be at least 1")
+        if codec is not None and codec.identity.sample_rate != talker.rate:
+            raise ValueError(f"codec {codec.identity} is not one for a talker of {talker.rate} Hz")
+        if codes_only and codec is None:
+            raise ValueError("codes_only needs a codec")
+        self._codec = codec
+        self._codes_only = codes_only
+        self._contract = None if codec is None else _codes_of(codec.identity)
+        self._uncoded: set[str] = set()
+        """Voices that were said to go as PCM."""
         self._thinker = thinker
         self._talker = talker
         self._max_sessions = max_sessions
@@ -212,7 +282,8 @@ class EmbeddedEngine:
                 self._counters["requests_stale"] += 1
                 return
             self._order += 1
-            reply = _Reply(request, session, self._talker.rate, self._order)
+            coded = self._is_coded(request)
+            reply = _Reply(request, session, self._talker.rate, self._order, self._contract if coded else None)
             session.replies[request.response] = reply
         reply.stop.then(self._wake)
         try:
@@ -294,8 +365,25 @@ class EmbeddedEngine:
                     self._counters["responses_stopped"] += 1
             reply.stop.set()
 
+    def _is_coded(self, request: StartResponse) -> bool:
+        """Whether its voice travels as codes; says so once where there is a codec and it does not."""
+        codec, voice = self._codec, request.voice
+        if codec is None or request.modality != "audio":
+            return False
+        if voice not in codec.voices and voice not in self._uncoded and not self._codes_only:
+            self._uncoded.add(voice)
+            log.warning("voice %r goes as PCM: the codec %s was not trained on it", voice, codec.identity)
+        return voice in codec.voices
+
+    def _drop_utterance(self, reply: _Reply) -> None:
+        with self._changed:
+            utterance, reply.utterance = reply.utterance, None
+            if utterance is not None and self._codec is not None:
+                self._codec.drop(utterance)
+
     def _forget(self, reply: _Reply) -> bool:
         with self._changed:
+            self._drop_utterance(reply)
             reply.clauses.clear()
             session = self._sessions.get(reply.request.fence.session)
             if session is None:
@@ -310,6 +398,7 @@ class EmbeddedEngine:
         request = reply.request
         reply.post(EngineFailed(request.fence, request.response, code, message))
         with self._changed:
+            self._drop_utterance(reply)
             reply.clauses.clear()
         reply.stop.set()
         self._retire_if_done(reply)
@@ -402,56 +491,143 @@ class EmbeddedEngine:
 
     def _talk(self) -> None:
         lower_priority(PROMPT)
-        while (job := self._next_clause()) is not None:
+        while (job := self._next_job()) is not None:
+            if isinstance(job, list):
+                self._code(job)
+                continue
             reply, item = job
-            if not isinstance(item, _Clause):
+            if isinstance(item, _Clause):
+                self._speak(reply, item)
+            else:
                 reply.post(item)
                 self._retire_if_done(reply)
-                continue
-            request, text = reply.request, item.text
-            try:
-                reply.border.admit(item.envelope, text)
-                spoken = self._talker.speak(text, voice=request.voice, speed=request.speed, first=reply.lane.end == 0)
-            except StaleFence:
-                # The epoch changed between the queue and here; whoever changed it has stopped the response.
-                with self._changed:
-                    self._counters["clauses_stale"] += 1
-                continue
-            except TransferRefused as refused:
-                log.error("a clause was refused: %s", refused)
-                self._fail(reply, "transfer_refused", str(refused))
-                continue
-            except TalkerError as error:
-                self._fail(reply, error.code, str(error))
-                continue
-            except Exception as error:
-                log.exception("talking failed")
-                self._fail(reply, "talker_failed", f"the talker failed ({type(error).__name__}); see the server's log")
+
+    def _speak(self, reply: _Reply, clause: _Clause) -> None:
+        request, text = reply.request, clause.text
+        try:
+            reply.border.admit(clause.envelope, text)
+            if self._codes_only and reply.codes is None and request.voice in self._talker.voices:
+                raise TalkerError(
+                    "voice_without_codec",
+                    f"voice: {request.voice!r} cannot travel as codes, the codec was not trained on it; choose one of "
+                    f"{', '.join(self._coded_voices())}, or serve with the voice path auto or pcm",
+                )
+            spoken = self._talker.speak(text, voice=request.voice, speed=request.speed, first=reply.lane.end == 0)
+        except StaleFence:
+            # The epoch changed between the queue and here; whoever changed it has stopped the response.
+            with self._changed:
+                self._counters["clauses_stale"] += 1
+            return
+        except TransferRefused as refused:
+            log.error("a clause was refused: %s", refused)
+            self._fail(reply, "transfer_refused", str(refused))
+            return
+        except TalkerError as error:
+            self._fail(reply, error.code, str(error))
+            return
+        except Exception as error:
+            log.exception("talking failed")
+            self._fail(reply, "talker_failed", f"the talker failed ({type(error).__name__}); see the server's log")
+            return
+        with self._changed:
+            reply.unspoken -= len(text)
+            if reply.codes is not None and self._codec is not None:
+                if spoken.pcm and not reply.stop:
+                    reply.utterance = self._codec.begin(spoken.pcm, spoken.words, reply.coded_frames)
+                    reply.coded_frames += reply.utterance.frames
+                return
+        if spoken.pcm:
+            reply.stage("first_audio")
+            reply.lane.say(spoken.pcm, spoken.words)
+
+    def _coded_voices(self) -> list[str]:
+        return sorted(self._codec.voices) if self._codec is not None else []
+
+    def _code(self, batch: list[tuple[_Reply, Utterance]]) -> None:
+        """A chunk of each through encoder and decoder, and what is heard of it to its lane."""
+        codec = self._codec
+        if codec is None:
+            raise RuntimeError("there are utterances without a codec")
+        try:
+            with self._changed:
+                unclean = codec.unclean()
+            codec.clean(unclean)
+            codes = codec.encode([utterance for _, utterance in batch])
+            rows = [row for row in map(self._admit_codes, batch, codes) if row is not None]
+            heard = codec.decode([row[1] for row in rows], [row[2] for row in rows]) if rows else []
+        except Exception as error:
+            log.exception("the codec failed")
+            for reply, _ in batch:
+                self._fail(reply, "codec_failed", f"the codec failed ({type(error).__name__}); see the server's log")
+            return
+        for (reply, utterance, frames), sound in zip(rows, heard, strict=True):
+            if not np.isfinite(sound).all():
+                self._fail(reply, "codec_failed", "the codec gave no finite samples; see the server's log")
+                log.error("the codec gave no finite samples for %s", [frame.codes for frame in frames])
                 continue
             with self._changed:
-                reply.unspoken -= len(text)
-            if spoken.pcm:
+                if not codec.holds(utterance):
+                    self._counters["codes_stale"] += 1
+                    continue
+                self._counters["frames_decoded"] += len(frames)
+                chunk = utterance.take(sound, frames, codec.format)
+                if utterance.finished:
+                    self._drop_utterance(reply)
+            if chunk.pcm:
                 reply.stage("first_audio")
-                reply.lane.say(spoken.pcm, spoken.words)
+                reply.lane.say(chunk.pcm, chunk.words, chunk.span)
 
-    def _next_clause(self) -> tuple[_Reply, _Clause | Event] | None:
-        """The next item of the most urgent response that has one and may have it made; None when all is over."""
+    def _admit_codes(
+        self, row: tuple[_Reply, Utterance], codes: Codes
+    ) -> tuple[_Reply, Utterance, tuple[CodecFrame, ...]] | None:
+        """The frames that cross to the decoder; None, and the response over, where they may not."""
+        reply, utterance = row
+        frames = utterance.frames_of(codes)
+        if reply.codes is None or self._codec is None:
+            raise RuntimeError("codes of a response that has none")
+        payload = codes[None, : len(frames)]
+        try:
+            reply.codes.admit(reply.chunk(frames, self._codec.identity), payload)
+        except StaleFence:
+            with self._changed:
+                self._counters["codes_stale"] += 1
+            return None
+        except TransferRefused as refused:
+            log.error("codes were refused: %s", refused)
+            self._fail(reply, "transfer_refused", str(refused))
+            return None
+        return reply, utterance, frames
+
+    def _next_job(self) -> tuple[_Reply, _Clause | Event] | list[tuple[_Reply, Utterance]] | None:
+        """What the most urgent response that may go on needs; None when all is over.
+
+        That is the next item of its queue, or a chunk of its clause through the codec, together with what other
+        responses have of that length.
+        """
         with self._changed:
             while True:
-                ready = [
-                    reply
-                    for session in self._sessions.values()
-                    for reply in session.replies.values()
-                    if reply.clauses and (reply.lane.wants_audio or not isinstance(reply.clauses[0], _Clause))
-                ]
-                if ready:
-                    reply = min(ready, key=_Reply.talking_urgency)
-                    item = reply.clauses.popleft()
+                replies = [reply for session in self._sessions.values() for reply in session.replies.values()]
+                ready = sorted(filter(self._can_go_on, replies), key=_Reply.talking_urgency)
+                if ready and ready[0].utterance is None:
+                    item = ready[0].clauses.popleft()
                     self._changed.notify_all()
-                    return reply, item
+                    return ready[0], item
+                if ready and self._codec is not None:
+                    due = [(reply, reply.utterance) for reply in ready if reply.utterance is not None]
+                    chosen = self._codec.together([utterance.chunk for _, utterance in due])
+                    return [due[number] for number in chosen]
                 if self._closing:
                     return None
                 self._changed.wait()
+
+    def _can_go_on(self, reply: _Reply) -> bool:
+        if reply.utterance is not None:
+            return reply.lane.wants_audio
+        if not reply.clauses:
+            return False
+        if not isinstance(reply.clauses[0], _Clause):
+            return True
+        return reply.lane.wants_audio and (reply.codes is None or self._codec is None or self._codec.has_room)
 
 
 def _think_request(reply: _Reply) -> ThinkRequest:

@@ -11,7 +11,8 @@ import torch
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
-from codec.rvq.checkpoint import SHIPPED, CheckpointError, load_checkpoint, save_checkpoint
+from codec.rvq.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
+from codec.rvq.shipped import SHIPPED
 from tests.codec.rvq.tiny import TINY, tiny_codec
 
 

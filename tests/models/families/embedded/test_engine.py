@@ -163,17 +163,17 @@ def test_an_advance_stops_older_epochs_and_leaves_newer_ones() -> None:
 def test_a_clause_that_was_taken_just_before_its_epoch_ended_is_not_spoken(monkeypatch: pytest.MonkeyPatch) -> None:
     ear, talker = Ear(), Metronome()
     engine = opened(Reciter(*pieces("One two three.")), ear, talker=talker)
-    take, ended = EmbeddedEngine._next_clause, threading.Event()
+    take, ended = EmbeddedEngine._next_job, threading.Event()
 
     def interrupted(self: EmbeddedEngine) -> object:
         job = take(self)
-        if job is not None and job[0].request.response == "old":
+        if isinstance(job, tuple) and job[0].request.response == "old":
             self.advance(fence(epoch=1))
             ended.set()
         return job
 
     with shut(engine):
-        monkeypatch.setattr(EmbeddedEngine, "_next_clause", interrupted)
+        monkeypatch.setattr(EmbeddedEngine, "_next_job", interrupted)
         # The talker waits in the unchanged method; after this one it asks the changed one.
         engine.start(start("first"))
         ear.wait_for_end("first")
