@@ -186,7 +186,7 @@ def _add_talk(talk: argparse.ArgumentParser) -> None:
     settings_module.add_options(
         talk,
         *("engine", "script", "checkpoint", "random_weights", "llm_url", "llm_model", "llm_key"),
-        *("record", "cache", "lead_ms", "frame_ms"),
+        *("voice_path", "record", "cache", "lead_ms", "frame_ms"),
     )
     talk.add_argument("--no-record", action="store_true", help=f"do not record (default: below {default_recordings()})")
 
@@ -240,6 +240,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 TALK_OPTIONS = ("file", "interrupt_at", "out", "url", "key", "turns", "instructions", "json")
 
 DOCTOR_SETTINGS = (
+    "voice_path",
     "host",
     "port",
     "engine",

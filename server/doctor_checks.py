@@ -20,6 +20,7 @@ from codec import opus
 from .doctor import Examination, Finding
 from .doctor_speed import speed
 from .settings import Settings, SettingsError
+from .voice_path import voice_path
 
 NEWEST_TRIED: Final = (3, 13)
 """Python; the libraries with native code come as wheels up to here."""
@@ -422,6 +423,7 @@ EXAMINATIONS: Final[Sequence[Examination]] = (
     port,
     access,
     endpoint,
+    voice_path,
     machine,
     speed,
 )

@@ -77,8 +77,17 @@ def _engine(
     if settings.engine == "embedded":
         from models.families.embedded.engine import EmbeddedEngine
 
+        from .voice_path import voice_codec
+
         rooms = settings.max_sessions or DEFAULT_SESSIONS
-        embedded = EmbeddedEngine(_thinker(settings, directories), talker, max_sessions=rooms)
+        codec = voice_codec(settings, talker, rooms)
+        embedded = EmbeddedEngine(
+            _thinker(settings, directories),
+            talker,
+            max_sessions=rooms,
+            codec=codec,
+            codes_only=settings.voice_path == "codes",
+        )
         return embedded, embedded.shutdown
     from models.families.duplex_script import ScriptedDuplexEngine
     from models.families.script import Script

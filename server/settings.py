@@ -16,6 +16,7 @@ from . import keys
 
 ENGINES = ("embedded", "scripted", "duplex-script", "moshi")
 WORKERS = ("thread", "process")
+VOICE_PATHS = ("auto", "codes", "pcm")
 SCRIPTED = ("scripted", "duplex-script")
 
 GROUPS: Mapping[str, str] = {
@@ -92,6 +93,12 @@ class Settings:
     )
     llm_model: str | None = _setting(None, "model name at that endpoint", "models", metavar="NAME")
     llm_key: str | None = _setting(None, "key for that endpoint", "models", secret=True, metavar="KEY")
+    voice_path: str = _setting(
+        "auto",
+        "how the embedded voice travels: as codec frames, as PCM, or auto: as frames where the codec is installed",
+        "models",
+        choices=VOICE_PATHS,
+    )
     cache: Path | None = _setting(
         None, "where prepared model files lie (default: ~/.cache/talkover)", "models", metavar="DIR"
     )
@@ -163,6 +170,10 @@ class Settings:
         if self.engine in SCRIPTED and self.script is None:
             raise SettingsError(f"--engine {self.engine} needs --script FILE.toml with its replies")
         self._check_checkpoint()
+        if self.voice_path not in VOICE_PATHS:
+            raise SettingsError(f"--voice-path {self.voice_path}: choose one of {', '.join(VOICE_PATHS)}")
+        if self.voice_path == "codes" and self.engine != "embedded":
+            raise SettingsError("--voice-path codes is for the voice of --engine embedded; drop it or choose that")
         if self.script is not None and not self.script.is_file():
             raise SettingsError(f"--script {self.script}: there is no such file")
         if (self.llm_url is None) != (self.llm_model is None):
