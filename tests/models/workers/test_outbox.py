@@ -35,7 +35,14 @@ def starts(messages: list[Message]) -> list[tuple[str, int, int]]:
 
 def test_everything_comes_in_order_and_frames_are_numbered_by_session_and_fence() -> None:
     outbox = Outbox()
-    given = [chunk(0), chunk(0, "b"), Advance(Fence("a", 1, 1)), chunk(1), chunk(2, epoch=1), chunk(3, epoch=1)]
+    given: list[Message] = [
+        chunk(0),
+        chunk(0, "b"),
+        Advance(Fence("a", 1, 1)),
+        chunk(1),
+        chunk(2, epoch=1),
+        chunk(3, epoch=1),
+    ]
     for message in given:
         outbox.put(message)
     taken = drained(outbox)

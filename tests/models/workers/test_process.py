@@ -26,7 +26,6 @@ from sessions.core.config import SessionConfig
 from sessions.core.events import DuplexFrame, EngineFailed, Event
 from sessions.core.fence import Fence
 from sessions.manager import SessionManager
-from sessions.ports import Busy
 from tests.models.workers import puppet
 from tests.models.workers.puppet import FRAME, HOP, RATE, voice
 from tests.sessions.fakes import LoudnessPerception, NotebookCarrier
@@ -82,15 +81,12 @@ def running(pid: int | None) -> bool:
         return False
 
 
-def open_when_ready(engine: WorkerEngine, fence: Fence, ear: Ear) -> None:
+def until_there_is_room(engine: WorkerEngine) -> None:
     wait = threading.Event()
     for _ in range(round(PATIENCE / 0.02)):
-        try:
-            engine.open(fence, SessionConfig(), ear)
-        except Busy:
-            wait.wait(0.02)
-        else:
+        if engine.room:
             return
+        wait.wait(0.02)
     raise AssertionError("no worker came")
 
 
@@ -166,9 +162,7 @@ def test_kill_9_in_mid_utterance_ends_the_session_by_name_with_no_stale_audio_an
         assert first.ended == "worker_lost"
         count = len(first.frames)
         second = NotebookCarrier()
-        async with asyncio.timeout(PATIENCE):
-            while engine.room == 0:
-                await asyncio.sleep(0.01)
+        await asyncio.to_thread(until_there_is_room, engine)
         await talk(second, lambda: len(second.frames) >= 4)
         heir = engine.vitals.pid
         assert heir not in (None, killed)
@@ -199,7 +193,8 @@ def test_a_stopped_process_is_taken_for_dead_and_what_it_says_when_it_wakes_is_n
         assert ear.failures == ["worker_lost"]
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGCONT)
-        open_when_ready(engine, Fence("b", 1, 0), heir)
+        until_there_is_room(engine)
+        engine.open(Fence("b", 1, 0), SessionConfig(), heir)
         engine.append("b", 0, bytes(2 * HOP), RATE)
         heir.until(is_frame)
         assert [type(event) for event, _ in ear.told] == [EngineFailed]
