@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from playwright.sync_api import Browser, Playwright, sync_playwright
 
 from tests.browser.chromium import launch
-from tests.browser.listening import audible
+from tests.browser.listening import audible, sounded
 from tests.browser.voice_page import Heard
 from tests.servers import ServerProcess
 from tests.speech import RATE
@@ -58,8 +58,9 @@ def hear() -> Iterator[Heard]:
     recognizer = Recognizer(ensure(["whisper-base"], lambda stage, fraction: None)["whisper-base"])
 
     def listen(pcm: NDArray[np.int16], rate: int) -> str:
-        mono = np.asarray(soxr.resample(audible(pcm, rate).astype(np.float32) / 32768, rate, RATE), np.float32)
-        return recognizer.recognize(mono).text
+        part = audible(pcm, rate)
+        mono = np.asarray(soxr.resample(part.astype(np.float32) / 32768, rate, RATE), np.float32)
+        return sounded(recognizer.recognize(mono, times=True).words, part, rate)
 
     yield listen
     recognizer.unload()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import soundfile
 import soxr
 from numpy.typing import NDArray
 
+from models.perception.asr import TimedWord
 from tests.bench.words import plain
 from tests.speech import RATE as CLIP_RATE
 from tests.speech import Clip, SetName, load
@@ -17,6 +19,8 @@ from tests.speech import Clip, SetName, load
 SILENCE = 100
 """Below this an int16 sample counts as silence: -50 dB. A muted gain gives 0."""
 WINDOW_MS = 5
+SHORTEST = 0.06
+"""Seconds of sound without which no word was heard."""
 
 
 def loud(pcm: NDArray[np.int16], rate: int, threshold: int = SILENCE) -> NDArray[np.bool_]:
@@ -49,6 +53,16 @@ def audible(pcm: NDArray[np.int16], rate: int, margin: float = 0.25) -> NDArray[
     if first is None or last is None:
         return pcm[:0]
     return pcm[max(0, first - round(margin * rate)) : last + round(margin * rate)]
+
+
+def sounded(words: Sequence[TimedWord], pcm: NDArray[np.int16], rate: int) -> str:
+    """The text of those words that a recognizer found in `pcm` that have sound there.
+
+    A recognizer is a language model too: where a sentence is cut off it goes on with what is likely ("It was built" …
+    "in 1930"), a word or a dozen. Read along the audio, such words begin at its end or behind it.
+    """
+    end = (end_before(pcm, rate, len(pcm)) or 0) / rate
+    return "".join(word.text for word in words if word.start < end - SHORTEST)
 
 
 def words_beyond(shown: str, heard: str) -> tuple[int, int]:
