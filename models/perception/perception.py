@@ -508,7 +508,9 @@ class EmbeddedPerception:
             elif probabilities[row] < NO_SPEECH:
                 ear.likeness = 0.0
             # Else the detector has not forgotten yet what it heard before, and what that was holds for it too.
-            _tell(ear, SpeechProbability(start, ear.window, float(probabilities[row]), level, ear.likeness))
+            # Rounded far below what decides anything: thirty times a second, digits are most of what a journal holds.
+            chance, alike = round(float(probabilities[row]), 4), round(float(ear.likeness), 3)
+            _tell(ear, SpeechProbability(start, ear.window, chance, round(level, 1), alike))
 
     def _echo(self, ear: _Ear) -> float:
         """How much the window that was just looked at is like what the agent said a moment before."""

@@ -81,5 +81,16 @@ class SessionConfig:
     """How long the session waits for another carrier when it has lost its own; 0: it ends with its carrier."""
     tenant: str = ""
     """Whose session it is, where that is known; what is limited or kept apart is so by tenant."""
+    recording_consent: Literal["", "given", "refused"] = ""
+    """Whether the user agrees to be recorded, where the client has said."""
+    greet_after_ms: int | None = None
+    """The agent speaks first, once nobody has said anything for so long from the beginning on (0: at once)."""
+    keys_pause_ms: int | None = None
+    """Pressed keys become a turn of the user when no other one follows for so long, or at "#"; None: never, they are
+    only told to the client."""
+    keys_interrupt: bool = False
+    """Whether a pressed key takes the floor from the agent."""
+    labels: tuple[tuple[str, str], ...] = ()
+    """What the session is about to others (the call that it belongs to); kept with its recording."""
     acknowledge_playback: bool = False
     """Whether each playback report is answered with what the ledger made of it."""

@@ -23,7 +23,8 @@ class RecordError(ValueError):
         self.path = path
 
 
-_MISSING = object()
+MISSING = object()
+"""In the place of a default that a field does not have."""
 _plans: dict[type, list[tuple[str, Any, Any]]] = {}
 
 
@@ -33,7 +34,7 @@ def _plan(cls: type) -> list[tuple[str, Any, Any]]:
         hints = typing.get_type_hints(cls)
         plan = []
         for field in dataclasses.fields(cls):
-            default: Any = _MISSING
+            default: Any = MISSING
             if field.default is not dataclasses.MISSING:
                 default = field.default
             elif field.default_factory is not dataclasses.MISSING:
@@ -41,6 +42,11 @@ def _plan(cls: type) -> list[tuple[str, Any, Any]]:
             plan.append((field.name, hints[field.name], default))
         _plans[cls] = plan
     return plan
+
+
+def fields_of(cls: type) -> list[tuple[str, Any, Any]]:
+    """The fields of a dataclass in order: name, annotation, and default (`MISSING` where it has none)."""
+    return _plan(cls)
 
 
 def to_plain(value: Any) -> Plain:
@@ -55,7 +61,7 @@ def to_plain(value: Any) -> Plain:
         plain: dict[str, Plain] = {"type": type(value).__name__}
         for name, _, default in _plan(type(value)):
             entry = getattr(value, name)
-            if default is _MISSING or entry != default:
+            if default is MISSING or entry != default:
                 plain[name] = to_plain(entry)
         return plain
     raise TypeError(f"{type(value).__name__} has no plain form")
@@ -157,6 +163,6 @@ def _read_dataclass(cls: type, plain: Plain, path: str) -> Any:
     for name, annotation, default in _plan(cls):
         if name in plain:
             values[name] = read_as(annotation, plain[name], f"{path}.{name}" if path else name)
-        elif default is _MISSING:
+        elif default is MISSING:
             raise RecordError(f"{path}.{name}" if path else name, "is missing")
     return cls(**values)

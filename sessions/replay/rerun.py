@@ -1,4 +1,4 @@
-"""Run a journal's events through the core again and compare every effect."""
+"""Run a recording's events through the core again and compare every effect."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Any
 
-from ..core.config import SessionConfig
-from ..core.events import Event
-from ..core.records import Plain, Reader, RecordError, read_as, to_plain
-from ..core.session import Session
-from ..core.state import Abilities
-from ..journal import EVENTS, MANIFEST, VERSION
+from ..core.effects import Effect
+from ..core.records import Plain, to_plain
+from ..core.timeline import TICK_RATE, Ticks
+from ..recording.events_file import read_chapters
+from ..recording.format import EVENTS, JournalError, software
+from ..recording.lines import LineReader, Writer
+from ..recording.redaction import Redactor, same_but_for_secrets
+from .reader import Manifest, Recording, Step
 
-
-class JournalError(ValueError):
-    """A folder that is no readable journal; says what is wrong with it."""
+__all__ = ["Difference", "JournalError", "Rerun", "rerun"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,119 +29,147 @@ class Difference:
     index: int
     recorded: Plain
     rerun: Plain
+    cause: str
 
     def __str__(self) -> str:
         return (
             f"event {self.number}: {json.dumps(self.event)}\n"
             f"  effect {self.index} recorded: {json.dumps(self.recorded)}\n"
-            f"  effect {self.index} re-run:   {json.dumps(self.rerun)}"
+            f"  effect {self.index} re-run:   {json.dumps(self.rerun)}\n"
+            f"  cause: {self.cause}"
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Rerun:
-    """`events` were run; `difference` is None when every effect was the recorded one."""
+    """`events` were run; `difference` is None when every effect was the recorded one. `length`: session time."""
 
     events: int
     difference: Difference | None
+    length: Ticks = 0
 
     @property
     def identical(self) -> bool:
         return self.difference is None
 
 
-def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest of a journal. Raises JournalError."""
-    try:
-        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
-        raise JournalError(f"{folder} holds no {MANIFEST}; give the folder of one recorded session") from None
-    except OSError as error:
-        raise JournalError(f"{folder / MANIFEST} cannot be read: {error.strerror}") from None
-    except ValueError as error:
-        raise JournalError(f"{folder / MANIFEST} is damaged: {error}") from None
-    if not isinstance(manifest, dict) or manifest.get("version") != VERSION:
-        raise JournalError(f"{folder} is not a journal of version {VERSION}; it was written by another version")
-    return cast("dict[str, Any]", manifest)
-
-
-def read_lines(folder: Path) -> Iterator[dict[str, Any]]:
-    """The records of a journal, one a line. A last line cut short by a crash is left out. Raises JournalError."""
-    try:
-        lines = (folder / EVENTS).open("rb")
-    except OSError as error:
-        raise JournalError(f"{folder / EVENTS} cannot be read: {error.strerror}") from None
-    with lines:
-        for number, line in enumerate(lines, 1):
-            if not line.endswith(b"\n"):
-                return
-            try:
-                record = json.loads(line)
-            except ValueError as error:
-                raise _damaged(folder, number, error) from None
-            if not isinstance(record, dict):
-                raise _damaged(folder, number, "it is not an object")
-            yield record
-
-
-def _damaged(folder: Path, line: int, why: Exception | str) -> JournalError:
-    return JournalError(f"{folder / EVENTS} line {line} is damaged: {why}")
-
-
 def rerun(folder: Path) -> Rerun:
-    """Re-run the journal in `folder`. Raises JournalError when it cannot be read."""
-    session = _session(folder)
-    reader = Reader(get_args(Event))
+    """Re-run the recording in `folder`. Raises JournalError when it cannot be read."""
+    recording = Recording(folder)
+    if recording.manifest.version > 1:
+        swift = _swift(recording)
+        if swift is not None:
+            return swift
+    return _thorough(recording)
+
+
+def _swift(recording: Recording) -> Rerun | None:
+    """Compare effects as text, without reading them; None where that finds a difference, or anything unusual."""
+    session = recording.manifest.session_core()
+    reader, writer, redactor = LineReader(), Writer(), Redactor()
     events = 0
-    pending: tuple[int, Plain, list[Plain]] | None = None
-    for line, record in enumerate(read_lines(folder), 1):
-        try:
-            number = read_as(int, record.get("n"), "n")
-            if "event" in record:
-                now = read_as(int, record.get("now"), "now")
-                if now < session.state.now:
-                    raise RecordError("now", f"time goes back from {session.state.now} to {now}")
-                event, recorded = reader.read(record["event"]), None
-            else:
-                recorded = record.get("effects")
-                if not isinstance(recorded, list):
-                    raise RecordError("effects", "expected a list, or an event in its place")
-                if pending is None or pending[0] != number:
-                    raise RecordError("n", f"effects of event {number} do not follow it")
-        except RecordError as error:
-            raise _damaged(folder, line, error) from None
-        if pending is not None and (difference := _compare(*pending, recorded or [])) is not None:
-            return Rerun(events, difference)
-        pending = None
-        if recorded is None:
-            effects = session.handle(event, now)
-            events += 1
-            pending = (number, record["event"], [to_plain(effect) for effect in effects])
-    return Rerun(events, None)
-
-
-def _session(folder: Path) -> Session:
-    """The session as it began."""
-    manifest = read_manifest(folder)
-
-    def field(annotation: Any, name: str) -> Any:
-        return read_as(annotation, manifest.get(name), name)
-
+    pending: list[Effect] = []
     try:
-        return Session(
-            field(str, "session"),
-            field(int, "incarnation"),
-            field(SessionConfig, "config"),
-            field(Abilities, "abilities"),
-        )
-    except RecordError as error:
-        raise JournalError(f"{folder / MANIFEST} is damaged: {error}") from None
+        for chapter in read_chapters(recording.folder / EVENTS):
+            if chapter.lost:
+                return None
+            for line in chapter.lines():
+                if line.startswith(b'{"effects":'):
+                    if not pending:
+                        return None
+                    again = redactor.line(writer.effects(pending)).encode("utf-8", "backslashreplace")
+                    if again[:-1] != line:
+                        return None
+                    pending = []
+                    continue
+                if pending:
+                    return None
+                if line.startswith(b'{"n":'):
+                    writer.chapter()
+                read = reader.line(json.loads(line))
+                if read.event is None or read.number != events + 1:
+                    return None
+                pending = session.handle(read.event, read.now)
+                events += 1
+            if chapter.fault:
+                return None
+    except (OSError, ValueError, RecursionError):
+        return None
+    return Rerun(events, None, session.state.now)
 
 
-def _compare(number: int, event: Plain, rerun_effects: list[Plain], recorded: list[Plain]) -> Difference | None:
-    for index in range(max(len(rerun_effects), len(recorded))):
-        ours = rerun_effects[index] if index < len(rerun_effects) else None
-        theirs = recorded[index] if index < len(recorded) else None
-        if ours != theirs:
-            return Difference(number, event, index, theirs, ours)
+def _thorough(recording: Recording) -> Rerun:
+    """Compare effects one by one, to find the first that differs."""
+    session = recording.manifest.session_core()
+    redactor = Redactor()
+    events = 0
+    pending: tuple[Step, list[Effect]] | None = None
+    for step in recording.steps():
+        if pending is not None:
+            difference = _difference(recording.manifest, redactor, *pending)
+            if difference is not None:
+                return Rerun(events, difference, session.state.now)
+        if step.now < session.state.now:
+            raise JournalError(
+                f"{recording.folder}: event {step.number} is damaged: time goes back from {session.state.now} to "
+                f"{step.now}"
+            )
+        if step.number != events + 1:
+            raise JournalError(
+                f"{recording.folder}: event {step.number} stands where event {events + 1} should; what is between is "
+                "missing"
+            )
+        pending = (step, session.handle(step.event, step.now))
+        events += 1
+    if pending is not None and pending[0].effects:
+        return Rerun(events, _difference(recording.manifest, redactor, *pending), session.state.now)
+    return Rerun(events, None, session.state.now)
+
+
+def _difference(manifest: Manifest, redactor: Redactor, step: Step, effects: list[Effect]) -> Difference | None:
+    if effects == step.effects:
+        return None
+    ours = [redactor.plain({"effect": to_plain(effect)})["effect"] for effect in effects]
+    theirs = [to_plain(effect) for effect in step.effects]
+    for index in range(max(len(ours), len(theirs))):
+        one = ours[index] if index < len(ours) else None
+        other = theirs[index] if index < len(theirs) else None
+        if not same_but_for_secrets(one, other):
+            cause = _cause(manifest, step, other, one)
+            return Difference(step.number, to_plain(step.event), index, other, one, cause)
     return None
+
+
+def _cause(manifest: Manifest, step: Step, recorded: Plain, rerun: Plain) -> str:
+    """What differs, in words, and what that can come from."""
+    place = f"{type(step.event).__name__} at {step.now / TICK_RATE:.3f} s"
+    if not isinstance(recorded, dict):
+        what = f"{place} now also makes {_name(rerun)}"
+    elif not isinstance(rerun, dict):
+        what = f"{place} no longer makes {_name(recorded)}"
+    elif recorded.get("type") != rerun.get("type"):
+        what = f"{place} now makes {_name(rerun)} where it made {_name(recorded)}"
+    else:
+        fields = ", ".join(
+            f"{path} was {json.dumps(one)} and is {json.dumps(other)}" for path, one, other in _fields(recorded, rerun)
+        )
+        what = f"{place} makes another {_name(recorded)}: {fields}"
+    if manifest.software and manifest.software != software():
+        return f"{what}; recorded by version {manifest.software}, run by {software()}: the core decides otherwise now"
+    return f"{what}; the core decides otherwise than the one that recorded it, or the recording was changed"
+
+
+def _name(effect: Plain) -> str:
+    if not isinstance(effect, dict):
+        return "nothing"
+    notice = effect.get("notice")
+    inner = f" {notice.get('type')}" if isinstance(notice, dict) else ""
+    return f"{effect.get('type')}{inner}"
+
+
+def _fields(recorded: Plain, rerun: Plain, path: str = "") -> Iterator[tuple[str, Any, Any]]:
+    if isinstance(recorded, dict) and isinstance(rerun, dict):
+        for key in dict.fromkeys((*recorded, *rerun)):
+            yield from _fields(recorded.get(key), rerun.get(key), f"{path}.{key}" if path else key)
+    elif recorded != rerun:
+        yield path, recorded, rerun

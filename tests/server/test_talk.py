@@ -26,9 +26,9 @@ from models.perception.mel import SAMPLE_RATE
 from server.client import RATE, Pcm, to_wire_rate
 from server.timeline import Entry
 from sessions.core.timeline import ticks_per_sample
-from sessions.replay.rerun import read_lines
 from tests.bench.words import plain, word_error_rate
 from tests.servers import ROOT
+from tests.sessions.recordings import lines_of
 from tests.speech import RATE as CLIP_RATE
 from tests.speech import Clip, SetName, folder, load
 
@@ -62,7 +62,7 @@ class Talk:
         return next(float(o["at"]) for o in self.entries if o["side"] == side and o["text"].startswith(begins))
 
     def track(self, name: str) -> Pcm:
-        pcm, rate = soundfile.read(self.journal / f"{name}.wav", dtype="int16")
+        pcm, rate = soundfile.read(self.journal / f"{name}.flac", dtype="int16")
         assert rate == RATE
         return np.asarray(pcm, np.int16)
 
@@ -70,7 +70,7 @@ class Talk:
         """All that the engine made, by response, in the order of the responses."""
         track = self.track("agent_generated")
         pieces: dict[str, list[Pcm]] = {}
-        for line in read_lines(self.journal):
+        for line in lines_of(self.journal):
             event = line.get("event", {})
             if event.get("type") == "EngineAudio":
                 first = line["at"] // STEP
@@ -82,7 +82,7 @@ class Talk:
         """What the core told, from the journal."""
         return [
             effect["notice"]
-            for line in read_lines(self.journal)
+            for line in lines_of(self.journal)
             for effect in line.get("effects", [])
             if effect["type"] == "Notify" and effect["notice"]["type"] == kind
         ]
@@ -280,7 +280,7 @@ def test_the_timeline_of_an_interruption_tells_hold_epoch_cut_and_what_was_heard
 
 def _words(one: Talk, response: str) -> list[dict[str, Any]]:
     """All words that the engine placed in the audio of `response`."""
-    events = [line["event"] for line in read_lines(one.journal) if "event" in line]
+    events = [line["event"] for line in lines_of(one.journal) if "event" in line]
     return [
         word
         for event in events

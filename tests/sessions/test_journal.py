@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import soundfile
+import zstandard
 
 from sessions import journal as journal_module
 from sessions.core.config import SessionConfig
@@ -30,8 +31,10 @@ from sessions.core.records import Reader
 from sessions.core.state import Abilities
 from sessions.core.timeline import Ticks, from_ms
 from sessions.journal import Journal, Recorder
-from sessions.replay.rerun import read_lines, read_manifest
-from sessions.wav import WavTrack
+from sessions.recording.flac import FlacTrack
+from sessions.recording.format import EVENTS, MANIFEST
+from sessions.replay.reader import Recording, read_manifest
+from tests.sessions.recordings import lines_of
 
 FENCE = Fence("sess_t", 1, 0)
 RATE = 24_000
@@ -52,11 +55,11 @@ def written(recorder: Recorder, journal: Journal) -> list[dict[str, Any]]:
     """The lines of a finished journal; everything that waits is written first."""
     recorder.close()
     assert recorder.faults == 0
-    return list(read_lines(journal.folder))
+    return lines_of(journal.folder)
 
 
 def track(journal: Journal, name: str) -> tuple[list[int], int]:
-    pcm, rate = soundfile.read(journal.folder / f"{name}.wav", dtype="int16")
+    pcm, rate = soundfile.read(journal.folder / f"{name}.flac", dtype="int16")
     return pcm.tolist(), rate
 
 
@@ -102,10 +105,12 @@ def test_the_manifest_is_there_from_the_first_moment_and_tells_the_end_when_ther
     journal.close("client_closed")
     recorder.close()
     manifest = read_manifest(journal.folder)
-    assert (manifest["session"], manifest["incarnation"], manifest["agent_rate"]) == ("sess_t", 1, RATE)
-    assert manifest["config"]["instructions"] == config.instructions
-    assert (manifest["ended"], manifest["tracks"]) == ("client_closed", {"user_in": RATE})
-    assert "ended" not in read_manifest(crashed.folder)
+    assert (manifest.session, manifest.incarnation, manifest.agent_rate) == ("sess_t", 1, RATE)
+    assert manifest.config == config
+    assert manifest.ended == "client_closed"
+    written = json.loads((journal.folder / MANIFEST).read_text())
+    assert written["tracks"] == {"user_in": {"rate": RATE, "starts": 0}}
+    assert read_manifest(crashed.folder).ended is None
 
 
 def test_text_of_any_script_is_written_and_half_a_character_too(recorder: Recorder) -> None:
@@ -124,7 +129,7 @@ def test_a_line_reaches_the_file_without_waiting_for_the_end(recorder: Recorder)
     journal = begin(recorder)
     journal.event(CarrierAttached(), 0, None, 0)
     recorder.close()
-    assert [line["event"]["type"] for line in read_lines(journal.folder)] == ["CarrierAttached"]
+    assert [line["event"]["type"] for line in lines_of(journal.folder)] == ["CarrierAttached"]
 
 
 # --- tracks --------------------------------------------------------------------------------------------------------
@@ -140,7 +145,7 @@ def test_user_audio_lies_at_its_position_and_not_where_it_was_received(recorder:
     journal.event(AudioArrived(from_ms(100), from_ms(110)), from_ms(2000), tone(9, 10), RATE)
     journal.close("end")
     lines = written(recorder, journal)
-    assert [line.get("track") for line in lines] == ["user_in"] * 4 + [None, "user_in"]
+    assert [line.get("track") for line in lines] == ["user_in"] * 6
     samples, rate = track(journal, "user_in")
     assert rate == RATE
     assert samples == [1] * 480 + [2] * 480 + [3] * 480 + [4] * 480 + [0] * 480 + [9] * 240
@@ -206,6 +211,7 @@ def test_what_was_sent_lies_where_it_was_placed_with_its_pauses(recorder: Record
 
 def test_what_was_heard_ends_at_the_cut_and_what_was_sent_does_not(recorder: Recorder) -> None:
     journal = begin(recorder)
+    journal.event(CarrierAttached(), 0, None, 0)
     for number in range(10):
         journal.sent(frame(20 * number, 20 * number + 20, placed_at=1000 + 20 * number), tone(1, 20))
     journal.effects(cleared(70))
@@ -217,19 +223,19 @@ def test_what_was_heard_ends_at_the_cut_and_what_was_sent_does_not(recorder: Rec
 
 def test_a_cut_behind_a_pause_blanks_by_content_and_not_by_place(recorder: Recorder) -> None:
     journal = begin(recorder)
+    journal.event(CarrierAttached(), 0, None, 0)
     journal.sent(frame(0, 100, placed_at=0), tone(1, 100))
     journal.sent(frame(100, 200, placed_at=600), tone(2, 100))
     journal.effects(cleared(150))
     journal.close("end")
     written(recorder, journal)
     heard, _ = track(journal, "agent_heard")
-    assert heard[:2400] == [1] * 2400
-    assert heard[14_400:15_600] == [2] * 1200
-    assert not any(heard[15_600:])
+    assert heard == [1] * 2400 + [0] * 12_000 + [2] * 1200
 
 
 def test_a_cut_touches_no_other_response(recorder: Recorder) -> None:
     journal = begin(recorder)
+    journal.event(CarrierAttached(), 0, None, 0)
     journal.sent(frame(0, 100, placed_at=0, response="r1"), tone(1, 100))
     journal.sent(frame(0, 100, placed_at=100, response="r2"), tone(2, 100))
     journal.effects(cleared(0, "r2"))
@@ -248,7 +254,7 @@ def test_a_session_without_audio_has_no_tracks(recorder: Recorder) -> None:
     journal.event(CarrierAttached(), 0, None, 0)
     journal.close("end")
     written(recorder, journal)
-    assert sorted(path.name for path in journal.folder.iterdir()) == ["events.jsonl", "manifest.json"]
+    assert sorted(path.name for path in journal.folder.iterdir()) == ["events.jsonl.zst", "manifest.json"]
 
 
 # --- life ----------------------------------------------------------------------------------------------------------
@@ -281,26 +287,29 @@ def test_closing_twice_is_closing_once(recorder: Recorder) -> None:
     journal.close("second")
     recorder.close()
     assert recorder.faults == 0
-    assert read_manifest(journal.folder)["ended"] == "first"
+    assert read_manifest(journal.folder).ended == "first"
 
 
 def test_a_write_that_fails_is_counted_and_ends_no_conversation(
     recorder: Recorder, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    class FullDisk(WavTrack):
-        def write(self, position: Ticks, pcm: bytes) -> None:
+    class FullDisk(FlacTrack):
+        def flush(self) -> None:
             raise OSError(28, "No space left on device")
 
-    journal = begin(recorder)
-    monkeypatch.setattr(journal_module, "WavTrack", FullDisk)
-    for number in range(3):
-        journal.event(AudioArrived(number * 960, number * 960 + 960), 0, tone(1, 20), RATE)
+    journal, other = begin(recorder), begin(recorder, "sess_other")
+    monkeypatch.setattr(journal_module, "FlacTrack", FullDisk)
+    journal.event(AudioArrived(0, 48_000), 0, tone(1, 1000), RATE)
     journal.event(Close("end"), 0, None, 0)
     journal.close("end")
+    other.event(CarrierAttached(), 0, None, 0)
+    other.close("end")
     recorder.close()
-    assert recorder.faults == 3
+    assert recorder.faults == 1
     assert "No space left" in caplog.text
-    assert [line["event"]["type"] for line in read_lines(journal.folder)][-1] == "Close"
+    assert read_manifest(journal.folder).stopped == "write_failed"
+    assert list(Recording(journal.folder).steps()) == []
+    assert [line["event"]["type"] for line in lines_of(other.folder)] == ["CarrierAttached"]
 
 
 def test_a_folder_that_cannot_be_made_is_an_error_at_the_start(tmp_path: Path) -> None:
@@ -309,11 +318,12 @@ def test_a_folder_that_cannot_be_made_is_an_error_at_the_start(tmp_path: Path) -
         Recorder(tmp_path / "taken")
 
 
-def test_the_plain_lines_are_json_that_any_reader_takes(recorder: Recorder) -> None:
+def test_the_lines_are_json_that_the_usual_tools_unpack(recorder: Recorder) -> None:
     journal = begin(recorder)
     journal.event(ItemCreate("user", text="\ud83d 你好"), 0, None, 0)
     journal.close("end")
     recorder.close()
-    raw = (journal.folder / journal_module.EVENTS).read_bytes().decode("utf-8")
-    assert json.loads(raw)["event"]["text"] == "\ud83d 你好"
-    assert "你好" in raw
+    raw = zstandard.ZstdDecompressor().stream_reader((journal.folder / EVENTS).read_bytes(), read_across_frames=True)
+    text = raw.read().decode("utf-8")
+    assert json.loads(text)["event"]["text"] == "\ud83d 你好"
+    assert "你好" in text

@@ -17,6 +17,7 @@ from sessions.ports import Busy, NotResumable
 from sessions.replay.rerun import rerun
 from sessions.virtual_clock import run
 from tests.sessions.fakes import CountingEngine, LoudnessPerception, NotebookCarrier
+from tests.sessions.recordings import lines_of, rewrite
 
 CONFIG = SessionConfig(transcribe_input=True)
 PATIENT = replace(CONFIG, grace=from_ms(3000))
@@ -153,11 +154,15 @@ def test_a_changed_journal_is_told_apart_at_its_first_difference(tmp_path: Path)
 
     run(scenario())
     (folder,) = tmp_path.iterdir()
-    events = folder / "events.jsonl"
-    lines = events.read_text().splitlines(keepends=True)
-    changed = next(i for i, line in enumerate(lines) if "SpeechStarted" in line)
-    lines[changed] = lines[changed].replace('"at":', '"at":1')
-    events.write_text("".join(lines))
+    lines = lines_of(folder)
+    started = next(
+        effect["notice"]
+        for line in lines
+        for effect in line.get("effects", [])
+        if effect.get("notice", {}).get("type") == "SpeechStarted"
+    )
+    started["at"] += 1
+    rewrite(folder, lines)
     result = rerun(folder)
     assert result.difference is not None
     assert result.difference.recorded != result.difference.rerun

