@@ -186,6 +186,7 @@ def _add_talk(talk: argparse.ArgumentParser) -> None:
     settings_module.add_options(
         talk,
         *("engine", "script", "checkpoint", "random_weights", "llm_url", "llm_model", "llm_key"),
+        *REMOTE_SETTINGS,
         *("voice_path", "record", "cache", "lead_ms", "frame_ms"),
     )
     talk.add_argument("--no-record", action="store_true", help=f"do not record (default: below {default_recordings()})")
@@ -239,6 +240,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 TALK_OPTIONS = ("file", "interrupt_at", "out", "url", "key", "turns", "instructions", "json")
 
+REMOTE_SETTINGS = (
+    *("engine_url", "engine_model", "engine_key", "engine_session"),
+    *("tts_url", "tts_model", "tts_voice", "tts_key"),
+    *("asr_url", "asr_model", "asr_languages", "asr_key"),
+)
+
 DOCTOR_SETTINGS = (
     "voice_path",
     "host",
@@ -250,6 +257,7 @@ DOCTOR_SETTINGS = (
     "llm_url",
     "llm_model",
     "llm_key",
+    *REMOTE_SETTINGS,
     "cache",
     "api_keys",
     "api_keys_file",

@@ -61,9 +61,11 @@ def load(settings: Settings, progress: Progress) -> Models:
 
 
 def _speaking_assets(settings: Settings) -> list[str]:
-    if settings.engine == "embedded" and settings.llm_url is None:
-        return ["hibari", "smollm2"]
-    return [] if settings.engine == "moshi" else ["hibari"]
+    if settings.engine in ("moshi", "vllm-omni"):
+        return []
+    thinks = settings.engine == "embedded" and settings.llm_url is None
+    speaks = settings.tts_url is None
+    return [*(["hibari"] if speaks else []), *(["smollm2"] if thinks else [])]
 
 
 def _engine(
@@ -71,6 +73,12 @@ def _engine(
 ) -> tuple[EnginePort, Callable[[], None]]:
     if settings.engine == "moshi":
         return _moshi(settings, progress)
+    if settings.engine == "vllm-omni":
+        from .remote_loading import remote_engine
+
+        progress("asking the remote engine what it can do", 1.0)
+        remote = remote_engine(settings)
+        return remote, remote.shutdown
     from models.families.embedded.talker_hibari import HibariTalker
 
     talker = HibariTalker(directories["hibari"])

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from . import keys
 
-ENGINES = ("embedded", "scripted", "duplex-script", "moshi")
+ENGINES = ("embedded", "scripted", "duplex-script", "moshi", "vllm-omni")
 WORKERS = ("thread", "process")
 VOICE_PATHS = ("auto", "codes", "pcm")
 SCRIPTED = ("scripted", "duplex-script")
@@ -22,6 +22,7 @@ SCRIPTED = ("scripted", "duplex-script")
 GROUPS: Mapping[str, str] = {
     "server": "where it listens and how much it takes",
     "models": "what hears, thinks and speaks",
+    "remote": "models that run elsewhere",
     "access": "who may connect, and over what",
     "webrtc": "calls from browsers",
     "recording": "what is kept of the conversations",
@@ -93,6 +94,41 @@ class Settings:
     )
     llm_model: str | None = _setting(None, "model name at that endpoint", "models", metavar="NAME")
     llm_key: str | None = _setting(None, "key for that endpoint", "models", secret=True, metavar="KEY")
+    engine_url: str | None = _setting(
+        None, "vLLM-Omni server of --engine vllm-omni, such as ws://10.0.0.7:8099", "remote", metavar="URL"
+    )
+    engine_model: str | None = _setting(None, "model name at that server", "remote", metavar="NAME")
+    engine_key: str | None = _setting(None, "key for that server", "remote", secret=True, metavar="KEY")
+    engine_session: Path | None = _setting(
+        None, "JSON file with what that model wants in its session object besides", "remote", metavar="FILE"
+    )
+    tts_url: str | None = _setting(
+        None,
+        "speaks instead of the embedded voice: http(s)://HOST/v1 an OpenAI-compatible endpoint, ws(s)://HOST Kyutai's "
+        "TTS server",
+        "remote",
+        metavar="URL",
+    )
+    tts_model: str | None = _setting(None, "model name there (OpenAI-compatible)", "remote", metavar="NAME")
+    tts_voice: str | None = _setting(None, "voice there where a session names none", "remote", metavar="NAME")
+    tts_key: str | None = _setting(None, "key for it", "remote", secret=True, metavar="KEY")
+    asr_url: str | None = _setting(
+        None,
+        "transcribes instead of the embedded model: http(s)://HOST/v1 an OpenAI-compatible endpoint, ws(s)://HOST "
+        "Kyutai's STT server",
+        "remote",
+        metavar="URL",
+    )
+    asr_model: str | None = _setting(None, "model name there (OpenAI-compatible)", "remote", metavar="NAME")
+    asr_languages: tuple[str, ...] = _setting(
+        (),
+        "a language that it knows, such as en; repeatable, in the variable separated by commas (default: en; Kyutai: "
+        "en, fr)",
+        "remote",
+        option="asr-language",
+        metavar="CODE",
+    )
+    asr_key: str | None = _setting(None, "key for it", "remote", secret=True, metavar="KEY")
     voice_path: str = _setting(
         "auto",
         "how the embedded voice travels: as codec frames, as PCM, or auto: as frames where the codec is installed",
@@ -170,6 +206,7 @@ class Settings:
         if self.engine in SCRIPTED and self.script is None:
             raise SettingsError(f"--engine {self.engine} needs --script FILE.toml with its replies")
         self._check_checkpoint()
+        self._check_remote()
         if self.voice_path not in VOICE_PATHS:
             raise SettingsError(f"--voice-path {self.voice_path}: choose one of {', '.join(VOICE_PATHS)}")
         if self.voice_path == "codes" and self.engine != "embedded":
@@ -207,6 +244,36 @@ class Settings:
             raise SettingsError(f"--random-weights {self.random_weights}: there is only tiny")
         if self.checkpoint is not None and not self.checkpoint.is_dir():
             raise SettingsError(f"--checkpoint {self.checkpoint}: there is no such folder")
+
+    def _check_remote(self) -> None:
+        needs = (self.engine_url is not None, self.engine_model is not None)
+        if self.engine == "vllm-omni" and not all(needs):
+            raise SettingsError("--engine vllm-omni needs --engine-url ws://HOST:PORT and --engine-model NAME")
+        if self.engine != "vllm-omni" and (any(needs) or self.engine_key or self.engine_session):
+            raise SettingsError("--engine-url and its companions are for --engine vllm-omni; drop them or choose it")
+        if self.engine_session is not None and not self.engine_session.is_file():
+            raise SettingsError(f"--engine-session {self.engine_session}: there is no such file")
+        if self.tts_url is not None and self.engine != "embedded":
+            raise SettingsError("--tts-url speaks for --engine embedded alone; drop it or choose that engine")
+        for name, url, model in (("tts", self.tts_url, self.tts_model), ("asr", self.asr_url, self.asr_model)):
+            scheme = url.partition("://")[0] if url is not None else ""
+            if url is not None and scheme not in ("http", "https", "ws", "wss"):
+                raise SettingsError(f"--{name}-url {url} must begin with http://, https://, ws:// or wss://")
+            if scheme in ("http", "https") and model is None:
+                raise SettingsError(f"--{name}-url {url} needs --{name}-model NAME: an endpoint serves several")
+            if scheme in ("ws", "wss") and model is not None:
+                raise SettingsError(f"--{name}-model: Kyutai's server serves one model; drop it")
+            if url is None and model is not None:
+                raise SettingsError(f"--{name}-model needs --{name}-url")
+        if self.tts_url is None and (self.tts_voice is not None or self.tts_key is not None):
+            raise SettingsError("--tts-voice and --tts-key need --tts-url")
+        if self.asr_url is None and (self.asr_languages or self.asr_key is not None):
+            raise SettingsError("--asr-language and --asr-key need --asr-url")
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """Languages that the remote recognizer is said to know."""
+        return _parts(self.asr_languages)
 
     def _check_access(self) -> None:
         try:

@@ -1,0 +1,1 @@
+"""What the models that run elsewhere share: a loop of their own, errors, waiting between attempts."""
