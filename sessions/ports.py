@@ -63,8 +63,13 @@ class PerceptionPort(Protocol):
     @property
     def capabilities(self) -> PerceptionCapabilities: ...
 
-    def open(self, session: str, request: OpenPerception, emit: Emit) -> None:
-        """Begin, or (on an open session) change what is reported. Idempotent."""
+    def open(self, fence: Fence, request: OpenPerception, emit: Emit) -> None:
+        """Begin, or (on an open session) change what is reported. Idempotent.
+
+        Fenced by incarnation alone: the words of an interruption begin before its epoch. An older incarnation than the
+        session's present one is refused and counted; with a newer one everything begins anew, and nothing that was
+        asked under the one before is answered.
+        """
 
     def feed(self, session: str, start: Ticks, pcm: bytes, rate: int) -> None:
         """The next stretch of the input track; always contiguous with the one before."""

@@ -124,7 +124,7 @@ class Runner:
                 session, manager.incarnation, config, self._core.state.abilities, self._rate
             )
         self._hands: dict[type, Callable[[Any], None]] = {
-            OpenPerception: lambda e: self._perception.open(session, e, self.emit),
+            OpenPerception: lambda e: self._perception.open(self._core.fence, e, self.emit),
             Transcribe: lambda e: self._perception.transcribe(session, e),
             AssessTurn: lambda e: self._perception.assess(session, e),
             CancelPerception: lambda e: self._perception.cancel(session, e.request),
@@ -276,9 +276,9 @@ class Runner:
         """Audio of an item is only listened to on request: no speech is reported in it."""
         listening = OpenPerception.of(self._core.state.config)
         aloof = replace(listening, speech=False)
-        self._perception.open(self.session, aloof, self.emit)
+        self._perception.open(self._core.fence, aloof, self.emit)
         self._perception.feed(self.session, start, pcm, rate)
-        self._perception.open(self.session, listening, self.emit)
+        self._perception.open(self._core.fence, listening, self.emit)
 
     def _keep(self, event: Event, pcm: bytes) -> None:
         """Hold engine audio until the core admits or drops it."""

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from sessions.core.effects import AssessTurn, OpenPerception, Transcribe
 from sessions.core.events import EndOfTurnProbability, Event, PerceptionFailed, SpeechProbability, Transcript
+from sessions.core.fence import Fence
 from sessions.core.timeline import TICK_RATE, Span, Ticks, Word, ticks_per_sample
 from sessions.ports import Emit, PerceptionCapabilities
 
@@ -137,6 +138,8 @@ class _Ear:
     session: str
     emit: Emit
     track: InputTrack
+    incarnation: int = 1
+    """Of the owner who hears with it."""
     inbox: deque[_Command] = field(default_factory=deque)
     waiting: Ticks = 0
     """Audio in the inbox."""
@@ -216,6 +219,8 @@ class EmbeddedPerception:
         self._unprepared: queue.SimpleQueue[_Ear | None] = queue.SimpleQueue()
         self.windows_lost = 0
         """Windows that no probability was given for, because audio came faster than it could be looked at."""
+        self.opens_refused = 0
+        """Calls of former owners of a session."""
         self._utterances: FairQueue[_Job] = FairQueue()
         self._endings: FairQueue[_Job] = FairQueue()
         self._threads = [threading.Thread(target=self._listen, name="intake", daemon=True)]
@@ -264,10 +269,20 @@ class EmbeddedPerception:
             logprobs=True,
         )
 
-    def open(self, session: str, request: OpenPerception, emit: Emit) -> None:
+    def open(self, fence: Fence, request: OpenPerception, emit: Emit) -> None:
+        session = fence.session
         with self._changed:
-            if (ear := self._ears.get(session)) is None:
-                ear = self._ears[session] = _Ear(session, emit, InputTrack(self._history))
+            ear = self._ears.get(session)
+            if ear is not None and fence.incarnation < ear.incarnation:
+                self.opens_refused += 1
+                return
+            if ear is not None and fence.incarnation > ear.incarnation:
+                # Requests are numbered by their owner: an answer to the former one must not pass for one to this.
+                self.close(session)
+                ear = None
+            if ear is None:
+                ear = _Ear(session, emit, InputTrack(self._history), incarnation=fence.incarnation)
+                self._ears[session] = ear
             ear.emit = emit
             ear.heeded = request.speech
             ear.denoised = request.denoise and self._denoiser is not None

@@ -25,6 +25,7 @@ from models.perception.perception import ASSETS, WINDOW_TICKS, EmbeddedPerceptio
 from models.perception.vad import WINDOW, SpeechDetector, SpeechState
 from sessions.core.effects import AssessTurn, OpenPerception, Transcribe
 from sessions.core.events import Event, SpeechProbability
+from sessions.core.fence import Fence
 from sessions.core.timeline import TICK_RATE
 from tests.speech import load
 
@@ -104,7 +105,7 @@ class Heard:
 def reaction(perception: EmbeddedPerception, name: str, count: int) -> None:
     """From feed to probability, one window at a time, at the pace of a microphone."""
     heard = Heard()
-    perception.open(name, OpenPerception(speech=True, language="en"), heard)
+    perception.open(Fence(name, 1, 0), OpenPerception(speech=True, language="en"), heard)
     pcm = load("questions", "tune")[0].pcm
     took = []
     due = time.perf_counter()
@@ -122,7 +123,7 @@ def reaction(perception: EmbeddedPerception, name: str, count: int) -> None:
 
 def busy(perception: EmbeddedPerception, stop: threading.Event) -> None:
     """Keep the recognizer and the turn detector computing."""
-    perception.open("busy", OpenPerception(speech=False, language="en"), lambda event, pcm=None: None)
+    perception.open(Fence("busy", 1, 0), OpenPerception(speech=False, language="en"), lambda event, pcm=None: None)
     clip = load("questions", "tune")[0].pcm[: 2 * RATE]
     perception.feed("busy", 0, clip.tobytes(), RATE)
     request = 0

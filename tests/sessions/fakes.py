@@ -40,9 +40,9 @@ class LoudnessPerception:
         self.played: list[tuple[Ticks, int]] = []
         self._emit: dict[str, Emit] = {}
 
-    def open(self, session: str, request: OpenPerception, emit: Emit) -> None:
-        self._emit[session] = emit
-        self.fed.setdefault(session, [])
+    def open(self, fence: Fence, request: OpenPerception, emit: Emit) -> None:
+        self._emit[fence.session] = emit
+        self.fed.setdefault(fence.session, [])
 
     def feed(self, session: str, start: Ticks, pcm: bytes, rate: int) -> None:
         self.fed[session].append((start, pcm, rate))

@@ -15,6 +15,7 @@ from models import assets
 from models.perception.perception import ASSETS, EmbeddedPerception
 from sessions.core.effects import AssessTurn, Transcribe
 from sessions.core.events import EndOfTurnProbability, SpeechProbability, Transcript
+from sessions.core.fence import Fence
 from sessions.core.timeline import TICK_RATE, from_ms
 
 from .speech import clips, plain, silence
@@ -33,7 +34,7 @@ def test_a_sentence_is_heard_placed_and_written_down(rate: int) -> None:
     perception = EmbeddedPerception.load(assets.ensure(ASSETS))
     try:
         events = Events()
-        perception.open("s", LISTEN, events)
+        perception.open(Fence("s", 1, 0), LISTEN, events)
         step, ticks = rate // 50, TICK_RATE // 50
         frames = len(microphone) // step
         for number in range(frames):
@@ -61,10 +62,11 @@ import threading
 from models import assets
 from models.perception.perception import ASSETS, EmbeddedPerception
 from sessions.core.effects import AssessTurn, OpenPerception, Transcribe
+from sessions.core.fence import Fence
 
 perception = EmbeddedPerception.load(assets.ensure(ASSETS))
 computing = threading.Event()
-perception.open("s", OpenPerception(speech=True, language="en"), lambda event, pcm=None: computing.set())
+perception.open(Fence("s", 1, 0), OpenPerception(speech=True, language="en"), lambda event, pcm=None: computing.set())
 perception.feed("s", 0, bytes(2 * 10 * 24_000), 24_000)
 for request in range(9):
     perception.transcribe("s", Transcribe(request, 0, 480_000))

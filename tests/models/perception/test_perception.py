@@ -20,6 +20,7 @@ from models.perception.perception import CALM, WINDOW_TICKS, EmbeddedPerception,
 from models.perception.vad import WINDOW, SpeechState
 from sessions.core.effects import AssessTurn, OpenPerception, Transcribe
 from sessions.core.events import EndOfTurnProbability, Event, PerceptionFailed, SpeechProbability, Transcript
+from sessions.core.fence import Fence
 from sessions.core.timeline import TICK_RATE, Ticks, Token, Word
 
 Samples = NDArray[np.float32]
@@ -123,7 +124,7 @@ class Rig:
 
     def open(self, session: str = "s", request: OpenPerception = LISTEN) -> Events:
         events = Events()
-        self.perception.open(session, request, events)
+        self.perception.open(Fence(session, 1, 0), request, events)
         self.fed[session] = 0
         return events
 
@@ -177,7 +178,7 @@ def test_no_probability_is_given_where_none_is_wanted(rig: Rig) -> None:
     rig.perception.transcribe("s", Transcribe(1, 0, SECOND))
     events.until(Transcript)
     assert events.of(SpeechProbability) == []
-    rig.perception.open("s", LISTEN, events)
+    rig.perception.open(Fence("s", 1, 0), LISTEN, events)
     rig.feed(0.1)
     assert events.until(SpeechProbability)[0].start == SECOND
 
@@ -213,7 +214,7 @@ def test_windows_of_many_sessions_go_through_together_and_states_do_not_mix() ->
         assert held.wait(PATIENCE)
 
     # While intake is busy with the first session's window, windows of the others pile up.
-    rig.perception.open("first", LISTEN, emit)
+    rig.perception.open(Fence("first", 1, 0), LISTEN, emit)
     rig.fed["first"] = 0
     rig.feed(0.032, session="first")
     assert inside.wait(PATIENCE)
@@ -377,7 +378,7 @@ def test_a_session_that_takes_no_events_harms_no_other(rig: Rig) -> None:
     def refuse(event: Event, pcm: bytes | None = None) -> None:
         raise RuntimeError("loop is closed")
 
-    rig.perception.open("gone", LISTEN, refuse)
+    rig.perception.open(Fence("gone", 1, 0), LISTEN, refuse)
     rig.fed["gone"] = 0
     rig.feed(0.1, session="gone")
     events = rig.open()
@@ -459,7 +460,7 @@ def test_an_inbox_that_nobody_empties_keeps_the_newest() -> None:
         inside.set()
         assert held.wait(PATIENCE)
 
-    rig.perception.open("blocker", LISTEN, emit)
+    rig.perception.open(Fence("blocker", 1, 0), LISTEN, emit)
     rig.fed["blocker"] = 0
     rig.feed(0.032, session="blocker")
     assert inside.wait(PATIENCE)
@@ -482,7 +483,7 @@ def test_after_stop_no_thread_is_left_and_the_models_are_freed_once() -> None:
     rig.perception.stop()
     assert not any(thread.is_alive() for thread in rig.perception._threads)
     assert rig.unloaded == 1
-    rig.perception.open("late", LISTEN, Events())
+    rig.perception.open(Fence("late", 1, 0), LISTEN, Events())
     rig.perception.feed("late", 0, bytes(320), 16_000)
 
 
@@ -574,9 +575,9 @@ def test_it_is_made_once_however_often_it_is_switched(damped: tuple[Rig, Damper]
     rig, damper = damped
     events = rig.open("s", CLEAN)
     rig.feed(0.32, 0.25)
-    rig.perception.open("s", LISTEN, events)
+    rig.perception.open(Fence("s", 1, 0), LISTEN, events)
     rig.feed(0.64, 0.25)
-    rig.perception.open("s", CLEAN, events)
+    rig.perception.open(Fence("s", 1, 0), CLEAN, events)
     rig.feed(0.64, 0.25)
     levels = loudness(events, 47)
     assert levels[20] - levels[5] == pytest.approx(6.0, abs=0.2)
@@ -621,3 +622,41 @@ def test_without_it_the_wish_changes_nothing(rig: Rig) -> None:
     events = rig.open("s", CLEAN)
     rig.feed(0.6, 0.25)
     assert len(loudness(events, 16)) >= 16
+
+
+# --- who owns the session ---------------------------------------------------------------------------------------------
+
+
+def test_a_former_owner_is_refused_and_counted_and_the_present_one_goes_on(rig: Rig) -> None:
+    present = Events()
+    rig.perception.open(Fence("s", 2, 0), LISTEN, present)
+    former = Events()
+    rig.perception.open(Fence("s", 1, 9), LISTEN, former)
+    rig.fed["s"] = 0
+    rig.feed(0.5)
+    present.until(SpeechProbability, 15)
+    assert rig.perception.opens_refused == 1
+    assert former.all == []
+
+
+def test_under_a_new_owner_nothing_is_answered_that_the_former_asked(rig: Rig) -> None:
+    former = rig.open()
+    rig.feed(1.0, 0.3)
+    former.until(SpeechProbability, 31)
+    rig.scribe.gate.clear()
+    rig.perception.transcribe("s", Transcribe(7, 0, SECOND * 9 // 10, True))
+    assert rig.scribe.entered.acquire(timeout=PATIENCE)
+    present = Events()
+    rig.perception.open(Fence("s", 2, 0), LISTEN, present)
+    rig.scribe.gate.set()
+    rig.feed(1.0, 0.3)
+    present.until(SpeechProbability, 31)
+    rig.perception.transcribe("s", Transcribe(7, SECOND, SECOND * 19 // 10, True))
+    (answer,) = present.until(Transcript)
+    assert isinstance(answer, Transcript)
+    assert (answer.request, answer.start) == (7, SECOND)
+    assert former.of(Transcript) == []
+    # The epoch is no concern of what listens: the words of an interruption begin before it.
+    rig.perception.open(Fence("s", 2, 5), LISTEN, present)
+    rig.feed(0.5, 0.3)
+    present.until(SpeechProbability, 46)
