@@ -34,21 +34,25 @@ def voice_codec(settings: Settings, talker: Talker, sessions: int) -> VoiceCodec
         return None
     obstacle = _obstacle()
     if obstacle is not None:
-        return _as_pcm(settings, obstacle)
+        _as_pcm(settings, obstacle)
+        return None
     from models.families.embedded.talker_hibari import HibariTalker
     from models.families.embedded.voice_codec import VoiceCodec, VoiceCodecError
 
     if not isinstance(talker, HibariTalker):
-        return _as_pcm(settings, "the codec was trained on the embedded voice alone; leave --voice-path auto")
+        _as_pcm(settings, "the codec was trained on the embedded voice alone; leave --voice-path auto")
+        return None
     try:
         codec = VoiceCodec.load(slots=sessions + ROOM_BESIDES)
     except VoiceCodecError as error:
-        return _as_pcm(settings, str(error))
+        _as_pcm(settings, str(error))
+        return None
     log.info("the voice travels as codes of %s", codec.identity)
     return codec
 
 
 def _as_pcm(settings: Settings, why: str) -> None:
+    """Says why there are no codes; raises SettingsError where nothing else would do."""
     if settings.voice_path == "codes":
         raise SettingsError(f"--voice-path codes: {why}")
     log.warning("the voice travels as PCM: %s", why)
