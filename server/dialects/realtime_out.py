@@ -14,6 +14,7 @@ from typing import Final
 
 from sessions.core.notices import (
     CommandFailed,
+    DigitHeard,
     EpochBegan,
     Held,
     InputCleared,
@@ -52,13 +53,22 @@ from .checks import Json, Object
 Message = dict[str, Json]
 """One server event without its `event_id`."""
 
-OWN_NOTICES: Final = (Held, Resumed, EpochBegan, TurnEnded, StageReached, PlaybackCleared, InputTranscriptHypothesis)
+OWN_NOTICES: Final = (
+    Held,
+    Resumed,
+    EpochBegan,
+    TurnEnded,
+    StageReached,
+    PlaybackCleared,
+    InputTranscriptHypothesis,
+    DigitHeard,
+)
 """Notices that have no event in the protocol; sent as "x_talkover.…" to a client that asked for them."""
 
 PLAYBACK_NOTICES: Final = (PlaybackStarted, PlaybackStopped, PlaybackCleared)
 """Notices of `output_audio_buffer.*`, which exists only where audio goes by a media track."""
 
-_BY_USER: Final = ("barge_in", "withdrawn", "turn_detected")
+_BY_USER: Final = ("barge_in", "key_pressed", "withdrawn", "turn_detected")
 _LIMITS: Final = ("max_output_tokens", "content_filter")
 
 
@@ -367,7 +377,14 @@ def _buffer(notice: PlaybackStarted | PlaybackStopped | PlaybackCleared) -> Mess
 
 
 def _own(
-    notice: Held | Resumed | EpochBegan | TurnEnded | StageReached | PlaybackCleared | InputTranscriptHypothesis,
+    notice: Held
+    | Resumed
+    | EpochBegan
+    | TurnEnded
+    | StageReached
+    | PlaybackCleared
+    | InputTranscriptHypothesis
+    | DigitHeard,
 ) -> Message:
     name = re.sub(r"(?<!^)([A-Z])", r"_\1", type(notice).__name__).lower()
     values: Message = {field.name: getattr(notice, field.name) for field in fields(notice)}

@@ -307,14 +307,15 @@ class Commands:
             raise CommandError(
                 NOT_ACTIVE, f"Cancellation failed: response {event.response!r} is not in progress", "response_id"
             )
-        self._stop("client_cancel")
+        self.stop("client_cancel")
 
     def clear_output(self, event: OutputClear) -> None:
         s = self._s
         if s.sounding or (s.active is not None and s.active.announced):
-            self._stop("client_clear")
+            self.stop("client_clear")
 
-    def _stop(self, cause: Cause) -> None:
+    def stop(self, cause: Cause) -> None:
+        """End what the agent is saying."""
         s = self._s
         s.respond = False
         if s.policy.phase == "over":

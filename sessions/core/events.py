@@ -69,6 +69,13 @@ class PlaybackReported:
     position: Ticks
 
 
+@dataclass(frozen=True, slots=True)
+class DigitPressed:
+    """The user pressed a key of their telephone: "0" to "9", "*", "#", "A" to "D"."""
+
+    digit: str
+
+
 # --- perception ---------------------------------------------------------------------------------------------------
 
 
@@ -344,6 +351,7 @@ Event: TypeAlias = (
     | CarrierBlocked
     | CarrierReady
     | PlaybackReported
+    | DigitPressed
     | SpeechProbability
     | EndOfTurnProbability
     | Transcript

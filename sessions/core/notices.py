@@ -103,6 +103,14 @@ class InputTimedOut:
 
 
 @dataclass(frozen=True, slots=True)
+class DigitHeard:
+    """The user pressed a key of their telephone, when the input track was at `at`."""
+
+    digit: str
+    at: Ticks
+
+
+@dataclass(frozen=True, slots=True)
 class InputTranscriptHypothesis:
     """What `item` seems to say so far, while the user still speaks; may be revised as a whole.
 
@@ -268,7 +276,7 @@ class EpochBegan:
     """Epoch `epoch` holds; `cause` is why, `at` the input position of the onset that caused it, if one did."""
 
     epoch: int
-    cause: Literal["barge_in", "withdrawn", "client_cancel", "client_clear", "detached", "superseded"]
+    cause: Literal["barge_in", "key_pressed", "withdrawn", "client_cancel", "client_clear", "detached", "superseded"]
     at: Ticks | None = None
 
 
@@ -312,6 +320,7 @@ Notice: TypeAlias = (
     | InputCommitted
     | InputCleared
     | InputTimedOut
+    | DigitHeard
     | InputTranscriptHypothesis
     | InputTranscriptDone
     | InputTranscriptFailed

@@ -31,6 +31,7 @@ from .events import (
     Close,
     CommandRejected,
     ConfigUpdate,
+    DigitPressed,
     DuplexFrame,
     EndOfTurnProbability,
     EngineAudio,
@@ -59,11 +60,12 @@ from .events import (
     Transcript,
 )
 from .fence import Fence
+from .keypad import Keypad
 from .listening import Listening
 from .records import Plain, read_as, to_plain
 from .speaking import Speaking
 from .state import Abilities, State
-from .timeline import Ticks
+from .timeline import Ticks, from_ms
 from .turns import TurnPolicy
 
 
@@ -84,6 +86,7 @@ class Session:
         self._listening = Listening(state, self._out, self._speaking)
         self._asides = Asides(state, self._out)
         self._commands = Commands(state, self._out, self._listening, self._speaking, self._asides)
+        self._keypad = Keypad(state, self._out, self._listening, self._commands.stop)
         self._handlers: dict[type, Callable[[Any], None]] = {
             AudioArrived: self._listening.arrived,
             SpeechProbability: self._listening.speech,
@@ -99,6 +102,7 @@ class Session:
             EngineFailed: self._engine_failed,
             DuplexFrame: self._speaking.duplex,
             PlaybackReported: self._speaking.report,
+            DigitPressed: self._keypad.pressed,
             CarrierAttached: self._attached,
             CarrierLost: self._lost,
             CarrierBlocked: self._carrier_blocked,
@@ -125,6 +129,8 @@ class Session:
             "stall": self._listening.stall,
             "transcript": self._listening.words_timed_out,
             "idle": self._listening.idle,
+            "keys": self._keypad.entered,
+            "greet": self._greet,
             "grace": self._left_alone,
         }
 
@@ -199,6 +205,15 @@ class Session:
         if not s.opened:
             s.opened = True
             self._open_ports()
+            if s.config.greet_after_ms is not None:
+                self._out.append(SetTimer("greet", s.now + from_ms(s.config.greet_after_ms)))
+
+    def _greet(self) -> None:
+        """Timer "greet": if nobody has said anything since the beginning, the agent does."""
+        s = self._state
+        silent = s.policy.phase == "idle" and s.utterance is None and s.active is None and not s.conversation.items
+        if silent and s.attached and s.answers and s.config.greet_after_ms is not None:
+            self._speaking.begin()
 
     def _open_ports(self) -> None:
         s = self._state

@@ -60,7 +60,7 @@ from .playback import Track
 from .state import Response, Sounding, State
 from .timeline import Ticks, Word, from_ms
 
-Cause = Literal["barge_in", "withdrawn", "client_cancel", "client_clear", "detached", "superseded"]
+Cause = Literal["barge_in", "key_pressed", "withdrawn", "client_cancel", "client_clear", "detached", "superseded"]
 
 PLAYED_GRACE = from_ms(1000)
 """How long a carrier that acknowledges may take to report the end before the rest counts as unknown."""

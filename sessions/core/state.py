@@ -150,6 +150,8 @@ class State:
     idle_due: Ticks | None = None
     alone_until: Ticks | None = None
     """When a session without a carrier ends."""
+    keys: str = ""
+    """Keys pressed that are no turn yet."""
     replied: bool = False
     """A response has ended and nobody has said anything since."""
 

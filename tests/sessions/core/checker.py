@@ -50,6 +50,7 @@ from sessions.core.events import (
     CarrierReady,
     Close,
     ConfigUpdate,
+    DigitPressed,
     DuplexFrame,
     EndOfTurnProbability,
     EngineAudio,
@@ -922,6 +923,7 @@ class Checker:
         stops: dict[str, Any] = {
             "client_cancel": ResponseCancel | ItemTruncate,
             "client_clear": OutputClear,
+            "key_pressed": DigitPressed,
             "detached": CarrierLost | CarrierAttached | OwnershipTaken,
         }
         kind = stops.get(notice.cause)

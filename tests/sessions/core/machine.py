@@ -24,6 +24,7 @@ from sessions.core.events import (
     Close,
     CommandRejected,
     ConfigUpdate,
+    DigitPressed,
     DuplexFrame,
     EndOfTurnProbability,
     EngineAudio,
@@ -87,6 +88,7 @@ CONFIGS: tuple[SessionConfig, ...] = (
     replace(_BASE, turns=replace(_TURNS, kind="semantic_vad", idle_timeout_ms=2500)),
     replace(_BASE, responses=False, transcribe_input=True),
     replace(_BASE, voice="another"),
+    replace(_BASE, keys_pause_ms=900, keys_interrupt=True, greet_after_ms=500),
 )
 
 PERCEPTION: tuple[dict[str, Any], ...] = (
@@ -429,7 +431,7 @@ class Conversation(RuleBasedStateMachine):
             event = PerceptionFailed(request, "stray", "stray")
         self.world.post(event)
 
-    @step(name=st.sampled_from(("pump", "played", "stall", "transcript", "idle", "unknown")))
+    @step(name=st.sampled_from(("pump", "played", "stall", "transcript", "idle", "keys", "greet", "unknown")))
     def stray_timer(self, name: str) -> None:
         self.world.post(TimerDue(name))
 
@@ -438,6 +440,10 @@ class Conversation(RuleBasedStateMachine):
     @step(which=_small(2), named=st.booleans())
     def cancel(self, which: int, named: bool) -> None:
         self.world.post(ResponseCancel(self._some_agent(which) if named else None))
+
+    @step(digit=st.sampled_from("05#"))
+    def press(self, digit: str) -> None:
+        self.world.post(DigitPressed(digit))
 
     @step()
     def clear_output(self) -> None:

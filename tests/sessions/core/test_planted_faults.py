@@ -120,7 +120,7 @@ def an_old_incarnation_is_not_refused(patch: pytest.MonkeyPatch) -> None:
 @fault("5")
 def a_late_cancel_begins_another_epoch(patch: pytest.MonkeyPatch) -> None:
     def cancel(self: Commands, event: ResponseCancel) -> None:
-        self._stop("client_cancel")
+        self.stop("client_cancel")
 
     patch.setattr(Commands, "cancel_response", cancel)
 
