@@ -16,9 +16,14 @@ from .settings import Settings, SettingsError
 if TYPE_CHECKING:
     from models.families.embedded.thinker import Thinker
 
+    from .remote_loading import RemoteRecognizer
+
 DEFAULT_SESSIONS = 8
 """Sessions of the embedded engine at a time where no setting says otherwise: on two cores the first audio then stays
 under 3 s at p95 (`python -m tests.bench.admission --spawn`)."""
+
+REMOTE_UTTERANCES = 8
+"""Utterances that a remote recognizer is asked about at once; a thread waits for each."""
 
 Progress = Callable[[str, float], None]
 """What is being done, and the fraction of all work that is done (0..1)."""
@@ -47,21 +52,29 @@ def load(settings: Settings, progress: Progress) -> Models:
 
     if settings.cache is not None:
         os.environ["TALKOVER_CACHE"] = str(settings.cache)
-    directories = ensure([*HEARING, *_speaking_assets(settings)], progress)
+    heard_here = [name for name in HEARING if settings.asr_url is None or name != "whisper-base"]
+    directories = ensure([*heard_here, *_speaking_assets(settings)], progress)
     progress("loading the models", 1.0)
     engine, stop_engine = _engine(settings, directories, progress)
-    perception = EmbeddedPerception.load(directories)
+    recognizer = _recognizer(settings)
+    if recognizer is None:
+        perception = EmbeddedPerception.load(directories)
+    else:
+        perception = EmbeddedPerception.load(directories, workers=REMOTE_UTTERANCES, elsewhere=recognizer)
     return_freed_memory()
 
     def close() -> None:
         stop_engine()
+        if recognizer is not None:
+            # What it is being asked would be waited for.
+            recognizer.close()
         perception.stop()
 
     return Models(engine, perception, close)
 
 
 def _speaking_assets(settings: Settings) -> list[str]:
-    if settings.engine in ("moshi", "vllm-omni"):
+    if settings.engine in ("moshi", "qwen3-omni", "vllm-omni"):
         return []
     thinks = settings.engine == "embedded" and settings.llm_url is None
     speaks = settings.tts_url is None
@@ -73,6 +86,8 @@ def _engine(
 ) -> tuple[EnginePort, Callable[[], None]]:
     if settings.engine == "moshi":
         return _moshi(settings, progress)
+    if settings.engine == "qwen3-omni":
+        return _qwen3_omni(settings)
     if settings.engine == "vllm-omni":
         from .remote_loading import remote_engine
 
@@ -109,6 +124,31 @@ def _engine(
     return scripted, scripted.shutdown
 
 
+def _with_remote_voice(settings: Settings, directories: Mapping[str, Path]) -> tuple[EnginePort, Callable[[], None]]:
+    from models.families.embedded.engine import EmbeddedEngine
+
+    from .remote_loading import remote_talker
+
+    talker = remote_talker(settings)
+    rooms = settings.max_sessions or DEFAULT_SESSIONS
+    engine = EmbeddedEngine(_thinker(settings, directories), talker, max_sessions=rooms)
+
+    def stop() -> None:
+        # The clause that is being made would be waited for.
+        talker.close()
+        engine.shutdown()
+
+    return engine, stop
+
+
+def _recognizer(settings: Settings) -> RemoteRecognizer | None:
+    if settings.asr_url is None:
+        return None
+    from .remote_loading import remote_recognizer
+
+    return remote_recognizer(settings)
+
+
 def _moshi(settings: Settings, progress: Progress) -> tuple[EnginePort, Callable[[], None]]:
     if settings.checkpoint is not None:
         _require(settings.checkpoint, "moshi")
@@ -126,6 +166,18 @@ def _moshi(settings: Settings, progress: Progress) -> tuple[EnginePort, Callable
 
     here = moshi_engine(settings.checkpoint, slots=settings.max_sessions or SLOTS)
     return here, here.shutdown
+
+
+def _qwen3_omni(settings: Settings) -> tuple[EnginePort, Callable[[], None]]:
+    if settings.checkpoint is not None:
+        _require(settings.checkpoint, "qwen3-omni")
+    for package in ("torch", "transformers"):
+        if find_spec(package) is None:
+            raise SettingsError(f"--engine qwen3-omni needs the package {package}: pip install 'talkover[native]'")
+    from models.families.qwen3_omni.loading import SESSIONS, omni_engine
+
+    omni = omni_engine(settings.checkpoint, settings.max_sessions or SESSIONS)
+    return omni, omni.shutdown
 
 
 def _require(checkpoint: Path, family: str) -> None:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, cast
+
+from models.families.embedded.talker import Talker
+from models.perception.perception import Recognizes
 
 from .settings import Settings, SettingsError
 
@@ -17,6 +21,49 @@ MAX_SESSION_FILE = 32 << 20
 
 REMOTE_SESSIONS = 64
 """Sessions at a remote engine at a time where no setting says otherwise; it refuses by itself what it cannot take."""
+
+
+class RemoteRecognizer(Recognizes, Protocol):
+    """A recognizer with a connection to close."""
+
+    def close(self) -> None: ...
+
+
+class RemoteTalker(Talker, Protocol):
+    """A talker with a connection to close."""
+
+    def close(self) -> None: ...
+
+
+def remote_recognizer(settings: Settings) -> RemoteRecognizer:
+    """What `--asr-url` names, by its scheme. Raises RemoteError and SettingsError."""
+    url, key, languages = settings.asr_url or "", settings.asr_key or "", settings.languages
+    if url.startswith("ws"):
+        _needs_msgpack("--asr-url")
+        from models.perception.asr_kyutai import LANGUAGES, KyutaiRecognizer
+
+        return KyutaiRecognizer(url, key, languages=languages or LANGUAGES)
+    from models.perception.asr_openai import OpenAIRecognizer
+
+    return OpenAIRecognizer(url, settings.asr_model or "", key, languages=languages or ("en",))
+
+
+def remote_talker(settings: Settings) -> RemoteTalker:
+    """What `--tts-url` names, by its scheme. Raises RemoteError and SettingsError."""
+    url, key = settings.tts_url or "", settings.tts_key or ""
+    if url.startswith("ws"):
+        _needs_msgpack("--tts-url")
+        from models.families.embedded.talker_kyutai import KyutaiTalker
+
+        return KyutaiTalker(url, key, voice=settings.tts_voice or "")
+    from models.families.embedded.talker_openai import DEFAULT_VOICE, OpenAITalker
+
+    return OpenAITalker(url, settings.tts_model or "", key, voice=settings.tts_voice or DEFAULT_VOICE)
+
+
+def _needs_msgpack(option: str) -> None:
+    if find_spec("msgpack") is None:
+        raise SettingsError(f"{option} ws://…: Kyutai's servers speak MessagePack; pip install msgpack")
 
 
 def remote_engine(settings: Settings) -> VllmOmniEngine:

@@ -32,6 +32,7 @@ from sessions.core.timeline import TICK_RATE, Span, Ticks, Word, ticks_per_sampl
 from sessions.ports import Emit, PerceptionCapabilities
 
 from ..priority import load_lowered, lower_priority
+from ..remote.errors import RemoteError
 from .asr import LanguageUnsupported, Recognition, Recognizer
 from .denoise import DeepFilter, DenoiserMissing, Suppressor
 from .echo import BLOCK, EchoDetector
@@ -239,22 +240,24 @@ class EmbeddedPerception:
         atexit.register(self.stop)
 
     @classmethod
-    def load(cls, directories: Mapping[str, Path], *, workers: int = 1) -> EmbeddedPerception:
-        """Load the models from the directories of `ASSETS`, as `models.assets.ensure` returns them. Blocks."""
+    def load(
+        cls, directories: Mapping[str, Path], *, workers: int = 1, elsewhere: Recognizes | None = None
+    ) -> EmbeddedPerception:
+        """Load the models from the directories of `ASSETS`, as `models.assets.ensure` returns them. Blocks.
+
+        `elsewhere` recognizes in place of Whisper, which is not loaded then.
+        """
         detector = SpeechDetector(directories["silero-vad"])
         turns = TurnDetector(directories["smart-turn"])
+        if elsewhere is not None:
+            return cls(detector, turns, elsewhere, workers=workers, denoiser=_denoiser())
         recognizer = load_lowered(lambda: Recognizer(directories["whisper-base"], workers=workers))
         # The first call of each allocates and plans; that is not to fall on somebody's first word.
         silence = np.zeros(SAMPLE_RATE, np.float32)
         detector.detect(silence[None, :WINDOW], [SpeechState()])
         turns.probability(silence)
         recognizer.recognize(silence, recognizer.languages[0], times=True)
-        try:
-            denoiser = DeepFilter(NOISE_LIMIT_DB).stream
-        except DenoiserMissing as error:
-            log.info("%s", error)
-            denoiser = None
-        return cls(detector, turns, recognizer, workers=workers, denoiser=denoiser, unload=recognizer.unload)
+        return cls(detector, turns, recognizer, workers=workers, denoiser=_denoiser(), unload=recognizer.unload)
 
     # --- the port: called from the event loop, never blocks ----------------------------------------------------------
 
@@ -571,6 +574,9 @@ def _work(queue: FairQueue[_Job], answer: Callable[[_Job], Event]) -> None:
             continue
         try:
             event = answer(job)
+        except RemoteError as error:
+            log.warning("perception request %d of session %s failed: %s", job.request, job.session, error)
+            event = _failure(job.request, error)
         except Exception as error:
             log.exception("perception request %d of session %s failed", job.request, job.session)
             event = _failure(job.request, error)
@@ -590,7 +596,17 @@ def _tell(ear: _Ear, event: Event) -> None:
         log.exception("session %s took no perception event", ear.session)
 
 
+def _denoiser() -> Callable[[], Suppressor] | None:
+    try:
+        return DeepFilter(NOISE_LIMIT_DB).stream
+    except DenoiserMissing as error:
+        log.info("%s", error)
+        return None
+
+
 def _failure(request: int, error: Exception) -> PerceptionFailed:
+    if isinstance(error, RemoteError):
+        return PerceptionFailed(request, error.code, str(error))
     return PerceptionFailed(request, "perception_failed", f"{type(error).__name__}: {error}")
 
 
