@@ -122,7 +122,7 @@ def read(setting: str, message: str | bytes) -> Message:
     if isinstance(message, str):
         raise _nonsense(setting, "text came where MessagePack is spoken")
     try:
-        given: object = msgpack.unpackb(message, max_buffer_size=LONGEST_MESSAGE)
+        given: object = msgpack.unpackb(message)
     except (ValueError, msgpack.exceptions.UnpackException) as error:
         raise _nonsense(setting, f"a message is not MessagePack ({type(error).__name__})") from None
     if not isinstance(given, dict):
