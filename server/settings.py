@@ -14,10 +14,12 @@ from pathlib import Path
 
 from . import keys
 
-ENGINES = ("embedded", "scripted", "duplex-script", "moshi", "vllm-omni")
+ENGINES = ("embedded", "scripted", "duplex-script", "moshi", "qwen3-omni", "vllm-omni")
 WORKERS = ("thread", "process")
 VOICE_PATHS = ("auto", "codes", "pcm")
 SCRIPTED = ("scripted", "duplex-script")
+OF_A_CHECKPOINT = ("moshi", "qwen3-omni")
+"""Engines that run the checkpoint in a folder."""
 
 GROUPS: Mapping[str, str] = {
     "server": "where it listens and how much it takes",
@@ -25,6 +27,7 @@ GROUPS: Mapping[str, str] = {
     "remote": "models that run elsewhere",
     "access": "who may connect, and over what",
     "webrtc": "calls from browsers",
+    "telephony": "calls from carriers and telephone systems",
     "recording": "what is kept of the conversations",
 }
 """Groups of options in the help, in this order, and what each is about."""
@@ -195,6 +198,55 @@ class Settings:
     ice_relay_only: bool = _setting(False, "reach clients through the TURN server alone", "webrtc")
     rtc_bitrate: int = _setting(32_000, "bit/s of a voice, either way", "webrtc", metavar="N")
     rtc_dtx: bool = _setting(False, "let clients send nothing while nothing is said", "webrtc")
+    phone_secrets: tuple[str, ...] = _setting(
+        (),
+        "VENDOR=SECRET: calls of that vendor must be signed with it (see docs/telephony.md for what it is at each); "
+        "repeatable, in the variable separated by commas",
+        "telephony",
+        option="phone-secret",
+        secret=True,
+        metavar="VENDOR=SECRET",
+    )
+    phone_allow: tuple[str, ...] = _setting(
+        (),
+        "address or network that telephone calls may come from, such as 203.0.113.0/24; repeatable, in the variable "
+        "separated by commas (default: any)",
+        "telephony",
+        option="phone-allow",
+        metavar="NETWORK",
+    )
+    phone_url: str | None = _setting(
+        None,
+        "where vendors reach this server, such as wss://voice.example (default: as their request says)",
+        "telephony",
+        metavar="URL",
+    )
+    phone_session: Path | None = _setting(
+        None, "session object (JSON) that telephone calls begin with", "telephony", metavar="FILE"
+    )
+    phone_greet_ms: int | None = _setting(
+        None,
+        "the agent speaks first on a call, once nobody has said anything for so long; 0: at once (default: the caller "
+        "speaks first)",
+        "telephony",
+        metavar="MS",
+    )
+    phone_keys_ms: int = _setting(
+        1500, "pressed keys become a turn when no other follows for so long, or at #", "telephony", metavar="MS"
+    )
+    phone_keys_interrupt: bool = _setting(False, "a pressed key takes the floor from the agent", "telephony")
+    phone_per_number: int | None = _setting(
+        None, "calls at a time from one number (default: any number)", "telephony", metavar="N"
+    )
+    phone_per_number_minute: int | None = _setting(
+        None, "calls a minute from one number (default: any number)", "telephony", metavar="N"
+    )
+    phone_show_numbers: bool = _setting(
+        False, "write telephone numbers whole into logs and recordings (default: their last two digits)", "telephony"
+    )
+    audiosocket_port: int | None = _setting(
+        None, "port for Asterisk's AudioSocket, on the same address (default: none)", "telephony", metavar="PORT"
+    )
     record: Path | None = _setting(None, "record every session below this folder", "recording", metavar="DIR")
 
     def check(self) -> Settings:
@@ -228,14 +280,17 @@ class Settings:
             raise SettingsError("--resume-grace-s must lie between 0 and 3600")
         self._check_access()
         self._check_webrtc()
+        self._check_telephony()
         return self
 
     def _check_checkpoint(self) -> None:
         given = (self.checkpoint is not None) + (self.random_weights is not None)
-        if self.engine == "moshi" and given != 1:
-            raise SettingsError("--engine moshi needs --checkpoint DIR or --random-weights tiny, one of both")
-        if self.engine != "moshi" and given:
-            raise SettingsError("--checkpoint and --random-weights are for --engine moshi; drop them or choose it")
+        runs = self.engine in OF_A_CHECKPOINT
+        if runs and given != 1:
+            raise SettingsError(f"--engine {self.engine} needs --checkpoint DIR or --random-weights tiny, one of both")
+        if not runs and given:
+            fitting = " or ".join(f"--engine {engine}" for engine in OF_A_CHECKPOINT)
+            raise SettingsError(f"--checkpoint and --random-weights are for {fitting}; drop them or choose one")
         if self.worker not in WORKERS:
             raise SettingsError(f"there is no worker {self.worker!r}; choose one of {', '.join(WORKERS)}")
         if self.engine != "moshi" and self.worker != "thread":
@@ -319,6 +374,41 @@ class Settings:
             scheme, separator, rest = origin.partition("://")
             if scheme not in ("http", "https") or not separator or not rest or "/" in rest:
                 raise SettingsError(f"--allow-origin {origin}: give scheme, host and port alone: https://app.example")
+
+    def _check_telephony(self) -> None:
+        for given in _parts(self.phone_secrets):
+            vendor, separator, secret = given.partition("=")
+            if not separator or not vendor or not secret:
+                raise SettingsError("--phone-secret: give VENDOR=SECRET, such as twilio=AUTH_TOKEN")
+        for network in _parts(self.phone_allow):
+            try:
+                ipaddress.ip_network(network)
+            except ValueError as error:
+                raise SettingsError(f"--phone-allow {network}: that is no address or network ({error})") from None
+        if self.phone_url is not None and not self.phone_url.startswith(("ws://", "wss://")):
+            raise SettingsError(f"--phone-url {self.phone_url}: begin it with wss:// (or ws://)")
+        if self.phone_session is not None and not self.phone_session.is_file():
+            raise SettingsError(f"--phone-session {self.phone_session}: there is no such file")
+        for option, least, value in (
+            ("--phone-greet-ms", 0, self.phone_greet_ms),
+            ("--phone-keys-ms", 200, self.phone_keys_ms),
+            ("--phone-per-number", 1, self.phone_per_number),
+            ("--phone-per-number-minute", 1, self.phone_per_number_minute),
+        ):
+            if value is not None and not least <= value <= 60_000:
+                raise SettingsError(f"{option} must lie between {least} and 60000")
+        if self.audiosocket_port is not None and not 0 <= self.audiosocket_port <= 65535:
+            raise SettingsError(f"--audiosocket-port {self.audiosocket_port} does not exist; choose one to 65535")
+
+    @property
+    def phone_secret_of(self) -> Mapping[str, str]:
+        """The secret of each vendor that has one."""
+        return {vendor: secret for vendor, _, secret in (given.partition("=") for given in _parts(self.phone_secrets))}
+
+    @property
+    def phone_networks(self) -> tuple[str, ...]:
+        """Networks that telephone calls may come from; none: any."""
+        return _parts(self.phone_allow)
 
     @property
     def origins(self) -> tuple[str, ...]:
