@@ -25,10 +25,13 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import BinaryIO
 
+from .core.records import Plain
 from .core.timeline import TICK_RATE, Ticks
 
+NAME = "agent_codes"
+FILE = "agent_codes.bin"
+"""Of a recording: the codes of its `agent_generated`."""
 MAGIC = b"talkover codes 1\n"
-SUFFIX = ".codes"
 
 _RECORD = struct.Struct(">QIIIIH")
 _TOGETHER = 25
@@ -142,7 +145,9 @@ class _Pending:
 
 
 class CodesTrack:
-    """Writes the codes of one codec, in the order of generation. Used from one thread."""
+    """Writes the codes of one codec, in the order of generation. Used from one thread. A `journal.FurtherTrack`."""
+
+    name = NAME
 
     def __init__(self, path: Path, codec: CodesFormat) -> None:
         self.codec = codec
@@ -163,24 +168,35 @@ class CodesTrack:
             or last.span.first + len(last.frames) != span.first
             or len(last.frames) >= _TOGETHER
         ):
-            self.flush()
+            self._settle()
             last = self._pending = _Pending(at, 0, span)
         last.length += length
         last.frames += span.frames
 
-    def flush(self) -> None:
-        """Bring what waits to the file."""
+    def _settle(self) -> None:
+        """Make a record of what waits."""
         last, self._pending = self._pending, None
         if last is None:
             return
         packed = b"".join(map(self.codec.pack, last.frames))
         head = (last.at, last.span.stream, last.span.offset, last.length, last.span.first, len(last.frames))
         self._file.write(_RECORD.pack(*head) + packed)
+
+    def flush(self) -> None:
+        """Everything so far is in the file."""
+        self._settle()
         self._file.flush()
 
-    def close(self) -> None:
-        self.flush()
+    @property
+    def size(self) -> int:
+        """Bytes in the file, or on their way to it."""
+        return self._file.tell()
+
+    def close(self) -> dict[str, Plain]:
+        """Finish; returns what a manifest says of it."""
+        self._settle()
         self._file.close()
+        return {"file": FILE, **asdict(self.codec)}
 
 
 @dataclass(frozen=True, slots=True)
