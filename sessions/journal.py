@@ -4,6 +4,7 @@
     events.jsonl.zst      every event before it is handled, and its effects after (`sessions.recording.lines`)
     user_in.flac          the input track
     agent_generated.flac  what the engine made, in the order of its making
+    agent_codes.bin       the codes that it was decoded from, if it was (`sessions.codes_track`)
     agent_sent.flac       what was admitted, at its place on the session timeline
     agent_heard.flac      what reached the ear of it, where the model of the way has it
 
@@ -24,6 +25,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
+from .codes_track import FILE as CODES
+from .codes_track import CodedPcm, CodesTrack
 from .core.config import SessionConfig
 from .core.effects import AdmitFrame, Effect
 from .core.events import AudioArrived, ConfigUpdate, DuplexFrame, EngineAudio, Event, ItemCreate
@@ -271,6 +274,7 @@ class _Files:
         self._manifest: dict[str, Plain] = {}
         self._tracks: dict[str, FlacTrack] = {}
         self._told: dict[str, Plain] = {}
+        self._codes: CodesTrack | None = None
         self._user_track = "user_in"
         self._number = 0
         self._now: Ticks = 0
@@ -312,6 +316,8 @@ class _Files:
             at = self._generated
             if pcm:
                 self._track("agent_generated", self._rate).write(at, pcm)
+                if isinstance(pcm, CodedPcm):
+                    self._code(at, pcm)
                 self._generated += ticks_of(pcm, self._rate)
         elif pcm is not None:
             if isinstance(event, AudioArrived):
@@ -321,6 +327,12 @@ class _Files:
         line = self._writer.event(self._number, event, now, track, at)
         self._lines.write(line if isinstance(event, _NUMBERS) else self._redactor.line(line))
         self.placement.event(event, now)
+
+    def _code(self, at: Ticks, pcm: CodedPcm) -> None:
+        if self._codes is None:
+            self._codes = CodesTrack(self.folder / CODES, pcm.span.format)
+            self.further.append(self._codes)
+        self._codes.write(at, ticks_of(pcm, self._rate), pcm.span)
 
     def _user(self, audio: AudioArrived, pcm: bytes, rate: int) -> str:
         """A client that changes its format goes on in a further file, at the same positions."""

@@ -18,7 +18,10 @@ from .core.timeline import Ticks
 
 
 class Emit(Protocol):
-    """Posts an event to the session, from any thread. `pcm` holds the samples that an audio event stands for."""
+    """Posts an event to the session, from any thread. `pcm` holds the samples that an audio event stands for.
+
+    An engine whose samples were decoded from codes hands these on with them, as `codes_track.CodedPcm`.
+    """
 
     def __call__(self, event: Event, pcm: bytes | None = None) -> None: ...
 
