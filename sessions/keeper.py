@@ -47,14 +47,18 @@ class Kept(Protocol):
 class Keeping:
     """One session's share: what waits to be written."""
 
-    def __init__(self, kept: Kept, tenant: str, token: str, limit: int | None, lease: Lease | None, full: bool) -> None:
+    def __init__(
+        self, kept: Kept, tenant: str, token: str, limit: int | None, lease: Lease | None, outside: bool
+    ) -> None:
+        """`outside`: whether anything of it is kept besides the lease."""
         self.kept = kept
+        self.outside = outside
         self.tenant = tenant
         self.tokens = [token]
         self.limit = limit
         self.lease = lease
         self.waiting: list[bytes] = []
-        self.full = full
+        self.full = outside
         """The next write begins with a snapshot."""
         self.since = 0
         self.tokens_due = False
@@ -62,13 +66,12 @@ class Keeping:
 
     def event(self, event: Event, now: Ticks) -> None:
         """`event` was handled at `now`."""
-        if not self.full:
+        if self.outside and not self.full:
             self.waiting.append(json.dumps([now, to_plain(event)], separators=(",", ":")).encode())
 
     def settled(self) -> None:
-        """A good moment for a snapshot: a turn or a response has ended, or the carrier has gone."""
-        if self.since + len(self.waiting) > SNAPSHOT_AFTER // 10:
-            self.full = True
+        """A good moment for a snapshot: the carrier has gone, and whoever comes back may come somewhere else."""
+        self.full = self.outside
 
     def offer(self, *tokens: str) -> None:
         """Exactly these tokens are good from here on."""
@@ -108,12 +111,17 @@ class Keeper:
 
     # --- sessions --------------------------------------------------------------------------------------------------
 
-    def begin(self, kept: Kept, tenant: str, token: str, limit: int | None) -> Keeping:
-        """A new session. Raises Busy where the directory is out of reach: it could not be found again."""
+    def begin(
+        self, kept: Kept, tenant: str, token: str, limit: int | None = None, *, resumable: bool = True
+    ) -> Keeping:
+        """A new session. `limit`: how many the tenant may have; `resumable`: whether somebody may come back to it.
+
+        Raises Busy where the directory is out of reach: it could not be found again.
+        """
         self.start()
         if not self.reachable:
             raise Busy("the directory of sessions cannot be reached; try again in a moment", retry_after=2.0)
-        keeping = self._all[kept.session] = Keeping(kept, tenant, token, limit, None, self.port.shared)
+        keeping = self._all[kept.session] = Keeping(kept, tenant, token, limit, None, self.port.shared and resumable)
         self._wake.set()
         return keeping
 
@@ -227,7 +235,7 @@ class Keeper:
 
     def _forget(self, keeping: Keeping) -> None:
         """What was to be written is not known to have been: a snapshot makes good for it."""
-        keeping.full = self.port.shared
+        keeping.full = keeping.outside
         keeping.waiting.clear()
 
     async def _claim(self, keeping: Keeping) -> None:
@@ -271,12 +279,18 @@ class Keeper:
         if keeping is not None and keeping.lease is not None:
             self._spawn(self._hand_over(keeping, keeping.lease))
 
+    async def hand_over_all(self) -> None:
+        """This process ends: whoever comes back to one of its sessions finds it, and goes on with it somewhere else."""
+        if self.port.shared:
+            mine = [(keeping, keeping.lease) for keeping in list(self._all.values()) if keeping.outside]
+            await asyncio.gather(*(self._hand_over(keeping, lease) for keeping, lease in mine if lease is not None))
+
     async def _hand_over(self, keeping: Keeping, lease: Lease) -> None:
         """Write what is known, stop here, and let the other go on."""
         del self._all[lease.session]
         keeping.over = True
         self.counters.add("sessions_handed_over")
-        keeping.full = True
+        keeping.full = keeping.outside
         write = keeping.write(lease)
         keeping.kept.owned_by_another(lease.incarnation + 1)
         try:

@@ -183,11 +183,8 @@ def test_many_events_make_a_snapshot_and_a_settled_moment_makes_one_sooner() -> 
         assert (json.loads(entry.snapshot), entry.entries) == ({"state": 1}, [])
         core.state = 2
         keeping.event(Close(), 9)
-        keeping.settled()  # too few events to be worth it
         await asyncio.sleep(1)
         assert (json.loads(entry.snapshot), len(entry.entries)) == ({"state": 1}, 1)
-        for number in range(SNAPSHOT_AFTER // 5):
-            keeping.event(AudioArrived(number, number + 1), number)
         keeping.settled()
         await asyncio.sleep(1)
         assert (json.loads(entry.snapshot), entry.entries) == ({"state": 2}, [])
@@ -288,6 +285,37 @@ def test_a_tenant_with_enough_sessions_is_refused_one_more() -> None:
         await asyncio.sleep(1)
         assert len(second.refusals) == 1
         assert list(place.directory.sessions) == ["sess_1"]
+        await place.here.close()
+
+    virtual_clock.run(scene())
+
+
+def test_what_nobody_can_come_back_to_has_a_lease_and_nothing_more() -> None:
+    async def scene() -> None:
+        place = Place()
+        keeping = place.here.begin(Core(), "acme", "token", resumable=False)
+        await asyncio.sleep(1)
+        keeping.event(Close(), 1)
+        keeping.settled()
+        await asyncio.sleep(1)
+        entry = place.directory.sessions["sess_1"]
+        assert (entry.snapshot, entry.entries) == (b"", [])
+        await place.here.hand_over_all()
+        assert entry.owner is place.port
+        await place.here.close()
+
+    virtual_clock.run(scene())
+
+
+def test_a_process_that_ends_hands_over_all_that_somebody_can_come_back_to() -> None:
+    async def scene() -> None:
+        place, core = Place(), Core(state=4)
+        place.here.begin(core, "acme", "token", None)
+        await asyncio.sleep(1)
+        core.state = 5
+        await place.here.hand_over_all()
+        taken = await place.taken()
+        assert (json.loads(taken.snapshot), core.lost) == ({"state": 5}, [2])
         await place.here.close()
 
     virtual_clock.run(scene())
