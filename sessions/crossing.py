@@ -7,6 +7,7 @@ import logging
 from collections import deque
 from typing import Protocol
 
+from .core.events import Event
 from .mailbox import Mail
 
 log = logging.getLogger(__name__)
@@ -15,7 +16,7 @@ log = logging.getLogger(__name__)
 class Receiver(Protocol):
     """Whose mail it is; called on the loop."""
 
-    def put(self, mail: Mail) -> None: ...
+    def arrive(self, event: Event, pcm: bytes | None = None, rate: int = 0) -> None: ...
 
 
 class Crossing:
@@ -45,4 +46,4 @@ class Crossing:
         self._called = False
         while self._waiting:
             receiver, mail = self._waiting.popleft()
-            receiver.put(mail)
+            receiver.arrive(mail.event, mail.pcm, mail.rate)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from .core import counters
 from .core.config import SessionConfig
+from .core.context import ImageRef
 from .core.effects import (
     AdmitFrame,
     AdvanceEpoch,
@@ -35,6 +36,7 @@ from .core.effects import (
     ReleaseTrack,
     ResumeCarrier,
     SetTimer,
+    ShowImages,
     StartResponse,
     Transcribe,
 )
@@ -55,7 +57,7 @@ from .handle import SessionHandle
 from .journal import Journal
 from .mailbox import Mail, Mailbox
 from .own_voice import OwnVoice
-from .ports import Busy, CarrierPort, OutputFrame, Rewinds
+from .ports import Busy, CarrierPort, OutputFrame, Rewinds, Sees
 from .tracks import OutputTrack, silence, ticks_of
 
 if TYPE_CHECKING:
@@ -67,8 +69,14 @@ AUDIO_WAITING = 60 * 48_000
 """Bytes of user audio that may wait in a mailbox (60 s at 24 kHz)."""
 MAIL_WAITING = 2_000
 """Mails from which a reader is asked to wait."""
+IMAGES_WAITING = 8
+"""Images that may wait for their items."""
 BATCH = 64
 """Mails handled before other sessions get the loop again."""
+STRETCH: Ticks = TICK_RATE // 50
+"""In so long at most `BATCH` events are handled as they come; who sends more waits for the session's turn."""
+SHORT = 48_000
+"""Bytes of audio up to which an event is handled as it comes: a second at 24 kHz."""
 
 
 def _attached(carrier: CarrierPort) -> CarrierAttached:
@@ -100,6 +108,7 @@ class Runner:
                 can.voices,
                 hears.noise_reduction,
                 hears.logprobs,
+                can.images,
             ),
         )
         self._rate = can.output_rate
@@ -111,11 +120,17 @@ class Runner:
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
         self._room.set()
+        self._handling = False
+        self._fault: Exception | None = None
+        self._at_once = 0
+        """Events handled as they came, in the stretch that ends at `_stretch_end`."""
+        self._stretch_end: Ticks = 0
         self._partings: deque[asyncio.Event] = deque()
         self.done = asyncio.Event()
         self._tracks: dict[str, OutputTrack] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self.input_end: Ticks = 0
+        self._images: dict[str, bytes] = {}
         self._pcm: bytes | None = None
         self._pcm_rate = 0
         self._journal: Journal | None = None
@@ -131,6 +146,7 @@ class Runner:
             ForgetInput: lambda e: self._perception.forget(session, e.before),
             OpenEngine: lambda e: self._engine.open(e.fence, e.config, self.emit),
             AppendInput: self._append_input,
+            ShowImages: self._show,
             StartResponse: self._engine.start,
             GrantCredit: self._engine.grant,
             CancelResponse: lambda e: self._engine.cancel(e.fence, e.response),
@@ -154,7 +170,7 @@ class Runner:
     def begin(self) -> None:
         """Attach the carrier at once, so that a refusal (`Busy`) reaches the caller and nothing stays behind."""
         try:
-            self._handle(Mail(_attached(self._carrier)))
+            self._handle(_attached(self._carrier))
         except Busy:
             self._close_ports()
             if self._journal is not None:
@@ -182,7 +198,33 @@ class Runner:
         else:
             self._manager.crossing.put(self, mail)
 
+    def arrive(self, event: Event, pcm: bytes | None = None, rate: int = 0) -> None:
+        """Handle `event` at once, where nothing is ahead of it; a task's turn would cost more than most events.
+
+        Only for callers whom it does not disturb that the session acts before they go on.
+        """
+        if self._handling or len(self.mailbox) or not self._may_at_once(pcm):
+            self.put(Mail(event, pcm, rate))
+            return
+        try:
+            self._handle(event, pcm, rate)
+        except Exception as error:
+            self._fault = error
+        if self._fault is not None or self._core.state.closed:
+            self._wake.set()
+
+    def _may_at_once(self, pcm: bytes | None) -> bool:
+        if pcm is not None and len(pcm) > SHORT:
+            return False
+        now = self._now()
+        if now >= self._stretch_end:
+            self._stretch_end = now + STRETCH
+            self._at_once = 0
+        self._at_once += 1
+        return self._at_once <= BATCH and self._fault is None and not self._core.state.closed
+
     def put(self, mail: Mail) -> None:
+        """Add to the mailbox; the session's task comes to it."""
         lost = self.mailbox.put(mail)
         if lost:
             self.counters.add("input_overflow", lost)
@@ -194,12 +236,18 @@ class Runner:
         start = self.input_end
         self.input_end += ticks_of(pcm, rate)
         if self.input_end > start:
-            self.put(Mail(AudioArrived(start, self.input_end, concealed), pcm, rate))
+            self.arrive(AudioArrived(start, self.input_end, concealed), pcm, rate)
 
     def item(self, create: ItemCreate, pcm: bytes, rate: int) -> None:
         start = self.input_end
         self.input_end += ticks_of(pcm, rate)
         self.put(Mail(replace(create, audio=AudioArrived(start, self.input_end)), pcm, rate))
+
+    def image(self, image: ImageRef, data: bytes) -> None:
+        """Keep the file of an image until the core has said what becomes of the item that names it."""
+        self._images[image.digest] = data
+        while len(self._images) > IMAGES_WAITING:
+            del self._images[next(iter(self._images))]
 
     @property
     def has_room(self) -> bool:
@@ -215,9 +263,11 @@ class Runner:
             while not self._core.state.closed:
                 await self._wake.wait()
                 self._wake.clear()
+                if self._fault is not None:
+                    raise self._fault
                 handled = 0
                 while not self._core.state.closed and (mail := self.mailbox.take()) is not None:
-                    self._handle(mail)
+                    self._handle(mail.event, mail.pcm, mail.rate, mail.carrier)
                     handled += 1
                     if handled % BATCH == 0:
                         await asyncio.sleep(0)
@@ -240,30 +290,39 @@ class Runner:
     def _now(self) -> Ticks:
         return max(self._core.state.now, round((self._loop.time() - self._began) * TICK_RATE))
 
-    def _handle(self, mail: Mail) -> None:
-        event = mail.event
-        now = self._now()
-        if self._journal is not None:
-            self._journal.event(event, now, mail.pcm, mail.rate)
-        if mail.pcm is not None:
-            self._keep(event, mail.pcm)
-        if isinstance(event, ItemCreate) and event.audio is not None and mail.pcm is not None:
-            self._feed_item(event.audio.start, mail.pcm, mail.rate)
-        elif isinstance(event, AudioArrived):
-            self._pcm = mail.pcm if mail.pcm is not None else silence(event.end - event.start, 24_000)
-            self._pcm_rate = mail.rate if mail.pcm is not None else 24_000
-            self._perception.feed(self.session, event.start, self._pcm, self._pcm_rate)
-            self._own_voice.arrived(event.start, event.end, now)
-        effects = self._core.handle(event, now)
-        if mail.carrier is not None:
-            self._replace(mail.carrier)
-        elif type(event) is CarrierLost:
-            self._partings[0].set()
-        if self._journal is not None:
-            self._journal.effects(effects)
-        hands = self._hands
-        for effect in effects:
-            hands[type(effect)](effect)
+    def _handle(
+        self, event: Event, pcm: bytes | None = None, rate: int = 0, carrier: CarrierPort | None = None
+    ) -> None:
+        """Let the core decide about `event` and do what it says. See `Mail`."""
+        self._handling = True
+        try:
+            now = self._now()
+            if self._journal is not None:
+                self._journal.event(event, now, pcm, rate)
+            kind = type(event)
+            if kind is AudioArrived:
+                self._hear(event, pcm, rate, now)  # type: ignore[arg-type]
+            elif pcm is not None:
+                self._keep(event, pcm, rate)
+            effects = self._core.handle(event, now)
+            if carrier is not None:
+                self._replace(carrier)
+            elif kind is CarrierLost:
+                self._partings[0].set()
+            if self._journal is not None:
+                self._journal.effects(effects)
+            hands = self._hands
+            for effect in effects:
+                hands[type(effect)](effect)
+        finally:
+            self._handling = False
+
+    def _hear(self, event: AudioArrived, pcm: bytes | None, rate: int, now: Ticks) -> None:
+        if pcm is None:
+            pcm, rate = silence(event.end - event.start, 24_000), 24_000
+        self._pcm, self._pcm_rate = pcm, rate
+        self._perception.feed(self.session, event.start, pcm, rate)
+        self._own_voice.arrived(event.start, event.end, now)
 
     def _replace(self, carrier: CarrierPort) -> None:
         """The core has taken another carrier: what the one before still had to say belongs to a dead epoch."""
@@ -280,8 +339,13 @@ class Runner:
         self._perception.feed(self.session, start, pcm, rate)
         self._perception.open(self._core.fence, listening, self.emit)
 
-    def _keep(self, event: Event, pcm: bytes) -> None:
-        """Hold engine audio until the core admits or drops it."""
+    def _keep(self, event: Event, pcm: bytes, rate: int) -> None:
+        """Hold engine audio until the core admits or drops it, and let perception have the audio of an item."""
+        if isinstance(event, ItemCreate):
+            if event.audio is not None:
+                self._pcm, self._pcm_rate = pcm, rate
+                self._feed_item(event.audio.start, pcm, rate)
+            return
         if isinstance(event, EngineAudio):
             source = event.response
             state = self._core.state
@@ -303,6 +367,12 @@ class Runner:
     def _append_input(self, effect: AppendInput) -> None:
         if self._pcm is not None:
             self._engine.append(self.session, effect.start, self._pcm, self._pcm_rate)
+
+    def _show(self, effect: ShowImages) -> None:
+        for image in effect.images:
+            data = self._images.pop(image.digest, None)
+            if data is not None and isinstance(self._engine, Sees):
+                self._engine.see(self.session, image, data)
 
     def _advance(self, effect: AdvanceEpoch) -> None:
         if effect.heard is not None and isinstance(self._engine, Rewinds):
@@ -364,7 +434,7 @@ class Runner:
 
     def _timer_due(self, name: str) -> None:
         self._timers.pop(name, None)
-        self.put(Mail(TimerDue(name)))
+        self.arrive(TimerDue(name))
 
     def _close_ports(self) -> None:
         self._engine.close(self.session)
