@@ -152,6 +152,16 @@ def _parser() -> argparse.ArgumentParser:
     )
     settings_module.add_options(prepare, "cache")
 
+    codes = command(
+        "codes",
+        "decode what the agent said in a recorded session from its codes",
+        "Print what the codes of a recorded session are: codec, utterances, bits a second. With --out decode them into "
+        "the samples that were generated.",
+    )
+    codes.add_argument("recording", type=Path, help="folder of one session below the --record folder")
+    codes.add_argument("--out", type=Path, metavar="FILE", help="write the decoded speech (WAV)")
+    codes.add_argument("--json", action="store_true", help="print the result as JSON")
+
     replay = command(
         "replay",
         "run a recorded session through the core again and compare",
@@ -221,6 +231,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 speed=options["speed"],
                 as_json=options["json"],
             )
+        if command == "codes":
+            from .codes_command import codes
+
+            return codes(recording=options["recording"], out=options["out"], as_json=options["json"])
         if command == "models":
             return models_command.models(options)
         if command == "doctor":
