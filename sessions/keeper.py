@@ -12,13 +12,14 @@ import asyncio
 import json
 import logging
 from collections.abc import Coroutine
-from typing import Final, Protocol
+from typing import Final, Protocol, get_args
 
 from .core.events import Event
-from .core.records import Plain, to_plain
+from .core.records import Plain, Reader, to_plain
+from .core.session import Session
 from .core.timeline import Ticks
 from .counters import Counters
-from .ownership import DirectoryDown, Lease, OwnershipInMemory, OwnershipPort, Taken, Write, Written
+from .ownership import DirectoryDown, Lease, OwnershipInMemory, OwnershipPort, Taken, Write, Written, too_many
 from .ports import Busy
 
 log = logging.getLogger(__name__)
@@ -116,19 +117,29 @@ class Keeper:
     ) -> Keeping:
         """A new session. `limit`: how many the tenant may have; `resumable`: whether somebody may come back to it.
 
-        Raises Busy where the directory is out of reach: it could not be found again.
+        Raises Busy where the directory is out of reach (it could not be found again), and where this process is alone
+        and the tenant has enough.
         """
+        if not self.port.shared:
+            return self._begin_alone(kept, tenant, token, limit)
         self.start()
         if not self.reachable:
             raise Busy("the directory of sessions cannot be reached; try again in a moment", retry_after=2.0)
-        keeping = self._all[kept.session] = Keeping(kept, tenant, token, limit, None, self.port.shared and resumable)
+        keeping = self._all[kept.session] = Keeping(kept, tenant, token, limit, None, resumable)
         self._wake.set()
+        return keeping
+
+    def _begin_alone(self, kept: Kept, tenant: str, token: str, limit: int | None) -> Keeping:
+        """Nobody else could go on with it, so its lease is this entry."""
+        if limit is not None and sum(other.tenant == tenant for other in self._all.values()) >= limit:
+            raise too_many(limit)
+        keeping = self._all[kept.session] = Keeping(kept, tenant, token, limit, None, False)
         return keeping
 
     def go_on(self, kept: Kept, tenant: str, taken: Taken, *tokens: str) -> Keeping:
         """A session that was taken over."""
         self.start()
-        keeping = self._all[kept.session] = Keeping(kept, tenant, tokens[0], None, taken.lease, self.port.shared)
+        keeping = self._all[kept.session] = Keeping(kept, tenant, tokens[0], None, taken.lease, True)
         keeping.offer(*tokens)
         self._wake.set()
         return keeping
@@ -184,9 +195,8 @@ class Keeper:
         loop = asyncio.get_running_loop()
         renewed = loop.time()
         while True:
-            pause = FLUSH_EVERY if self.port.shared else self.port.ttl / 3
             try:
-                async with asyncio.timeout(pause):
+                async with asyncio.timeout(FLUSH_EVERY):
                     await self._wake.wait()
             except TimeoutError:
                 pass
@@ -301,10 +311,13 @@ class Keeper:
             self.counters.add("directory_down")
 
 
-def entries(taken: Taken) -> list[tuple[Ticks, Plain]]:
-    """What was appended, as it was kept: session time and event. Raises ValueError."""
-    decoded: list[tuple[Ticks, Plain]] = []
+_events: Final = Reader(get_args(Event))
+
+
+def restored(taken: Taken) -> Session:
+    """The core of a session that was taken over, as its former owner last wrote it. Raises ValueError."""
+    core = Session.restore(json.loads(taken.snapshot))
     for entry in taken.entries:
         now, plain = json.loads(entry)
-        decoded.append((int(now), plain))
-    return decoded
+        core.handle(_events.read(plain), now)
+    return core

@@ -3,17 +3,36 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
+from collections.abc import Sequence
+from typing import Protocol
 
 from .core.config import SessionConfig
 from .core.events import Close
+from .core.timeline import Ticks
 from .counters import Counters
 from .crossing import Crossing
+from .figures import Figure
 from .handle import SessionHandle
 from .journal import Recorder
+from .keeper import Keeper, restored
 from .mailbox import Mail
+from .ownership import unknown
 from .ports import Busy, CarrierPort, EnginePort, NotResumable, PerceptionPort
 from .runner import Runner
+
+log = logging.getLogger(__name__)
+
+
+class Observer(Protocol):
+    """Is told how the conversations go. `now`: session time in ticks."""
+
+    def opened(self, session: str, now: Ticks) -> None: ...
+
+    def figures(self, session: str, figures: Sequence[Figure]) -> None: ...
+
+    def closed(self, session: str) -> None: ...
 
 
 class SessionManager:
@@ -28,19 +47,30 @@ class SessionManager:
         recorder: Recorder | None = None,
         incarnation: int = 1,
         max_sessions: int | None = None,
+        keeper: Keeper | None = None,
+        observer: Observer | None = None,
+        tenant_sessions: int | None = None,
     ) -> None:
+        """`keeper`: what keeps the sessions' leases; `observer`: told of their figures; `tenant_sessions`: how many a
+        tenant may have, over all processes that share a directory."""
         self.engine = engine
         self.perception = perception
         self.counters = counters or Counters()
         self.recorder = recorder
         self.incarnation = incarnation
         self.max_sessions = max_sessions
+        self.keeper = keeper or Keeper(counters=self.counters)
+        self.observer = observer
+        self.tenant_sessions = tenant_sessions
         self.crossing = Crossing()
         self._runners: dict[str, Runner] = {}
         self._closing = False
 
     def __len__(self) -> int:
         return len(self._runners)
+
+    def __contains__(self, session: object) -> bool:
+        return session in self._runners
 
     @property
     def waiting(self) -> int:
@@ -49,16 +79,52 @@ class SessionManager:
 
     def open(self, carrier: CarrierPort, config: SessionConfig) -> SessionHandle:
         """Begin a session on `carrier`. Raises `Busy` at once when there is no room."""
+        self._check_room()
+        session = f"sess_{secrets.token_hex(8)}"
+        runner = Runner(self, session, carrier, config)
+        runner.begin()
+        try:
+            keeping = self.keeper.begin(
+                runner, config.tenant, runner.token, self.tenant_sessions, resumable=config.grace > 0
+            )
+        except Busy as why:
+            runner.refused(why)
+            raise
+        runner.keep(keeping)
+        return self._begun(runner, "sessions_opened")
+
+    def _check_room(self) -> None:
         if self._closing:
             raise Busy("the server is shutting down; connect to another one", retry_after=5.0)
         if self.max_sessions is not None and len(self._runners) >= self.max_sessions:
             raise Busy(f"all {self.max_sessions} sessions are in use; try again soon", retry_after=5.0)
-        session = f"sess_{secrets.token_hex(8)}"
-        runner = Runner(self, session, carrier, config)
-        runner.begin()
-        self._runners[session] = runner
-        self.counters.add("sessions_opened")
+
+    def _begun(self, runner: Runner, counter: str) -> SessionHandle:
+        self._runners[runner.session] = runner
+        self.counters.add(counter)
+        if self.observer is not None:
+            self.observer.opened(runner.session, runner.now)
         return runner.handle()
+
+    async def take_over(self, session: str, tenant: str, token: str, carrier: CarrierPort) -> SessionHandle:
+        """Go on here with a session of another process, whether that lives or not.
+
+        `token`: of the newest carrier, or of the one before where the newest has shown nothing yet. Raises
+        NotResumable, Busy, DirectoryDown.
+        """
+        self._check_room()
+        next_token = secrets.token_urlsafe(24)
+        taken = await self.keeper.port.take_over(session, tenant, token, next_token)
+        try:
+            core = restored(taken)
+        except ValueError as why:
+            log.error("session %s cannot be restored: %s", session, why)
+            await self.keeper.port.release(taken.lease)
+            raise unknown(session) from why
+        runner = Runner(self, session, carrier, core.state.config, core)
+        runner.go_on(taken.lease.incarnation, next_token)
+        runner.keep(self.keeper.go_on(runner, tenant, taken, next_token, token))
+        return self._begun(runner, "sessions_taken_over")
 
     def attach(self, session: str, token: str, carrier: CarrierPort) -> SessionHandle:
         """Join `carrier` to a living session; the one before, if it still has one, is told `end("replaced")`.
@@ -77,13 +143,30 @@ class SessionManager:
     def forget(self, session: str) -> None:
         if self._runners.pop(session, None) is not None:
             self.counters.add("sessions_closed")
+            self.keeper.end(session)
+            if self.observer is not None:
+                self.observer.closed(session)
+
+    async def drain(self, patience: float) -> None:
+        """Take no more sessions, and give those that there are `patience` seconds to end by themselves."""
+        self._closing = True
+        loop = asyncio.get_running_loop()
+        until = loop.time() + patience
+        while self._runners and loop.time() < until:
+            waits = [asyncio.ensure_future(runner.done.wait()) for runner in self._runners.values()]
+            await asyncio.wait(waits, timeout=until - loop.time())
+            for wait in waits:
+                wait.cancel()
 
     async def close(self, reason: str = "server_shutdown") -> None:
-        """End all sessions and wait for them; further ones are refused."""
+        """End all sessions, or hand them over to whoever their clients come back to, and wait for it; further ones are
+        refused."""
         self._closing = True
+        await self.keeper.hand_over_all()
         runners = list(self._runners.values())
         for runner in runners:
             runner.put(Mail(Close(reason)))
         await asyncio.gather(*(runner.done.wait() for runner in runners))
+        await self.keeper.close()
         if self.recorder is not None:
             await asyncio.to_thread(self.recorder.close)

@@ -25,6 +25,7 @@ from .core.effects import (
     CloseEngine,
     Count,
     DropAudio,
+    Effect,
     EndSession,
     FlushCarrier,
     ForgetInput,
@@ -44,17 +45,23 @@ from .core.events import (
     AudioArrived,
     CarrierAttached,
     CarrierLost,
+    Close,
     DuplexFrame,
     EngineAudio,
     Event,
     ItemCreate,
+    OwnershipLost,
+    OwnershipTaken,
     TimerDue,
 )
+from .core.records import Plain
 from .core.session import Session
 from .core.state import Abilities
 from .core.timeline import TICK_RATE, Ticks
+from .figures import Figures
 from .handle import SessionHandle
 from .journal import Journal
+from .keeper import Keeping
 from .mailbox import Mail, Mailbox
 from .own_voice import OwnVoice
 from .ports import Busy, CarrierPort, OutputFrame, Rewinds, Sees
@@ -87,7 +94,15 @@ def _attached(carrier: CarrierPort) -> CarrierAttached:
 class Runner:
     """One session: mailbox, task, timers, output tracks, and the hands of its core."""
 
-    def __init__(self, manager: SessionManager, session: str, carrier: CarrierPort, config: SessionConfig) -> None:
+    def __init__(
+        self,
+        manager: SessionManager,
+        session: str,
+        carrier: CarrierPort,
+        config: SessionConfig,
+        core: Session | None = None,
+    ) -> None:
+        """`core`: of a session that is taken over, as its former owner left it."""
         self._manager = manager
         self._engine = manager.engine
         self._perception = manager.perception
@@ -97,7 +112,7 @@ class Runner:
         self.attachment = 1
         self.token = secrets.token_urlsafe(24)
         can, hears = manager.engine.capabilities, manager.perception.capabilities
-        self._core = Session(
+        self._core = core or Session(
             session,
             manager.incarnation,
             config,
@@ -115,7 +130,7 @@ class Runner:
         self._own_voice = OwnVoice(session, manager.perception, can.output_rate)
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
-        self._began = self._loop.time()
+        self._began = self._loop.time() - self._core.state.now / TICK_RATE
         self.mailbox = Mailbox(AUDIO_WAITING)
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
@@ -129,10 +144,12 @@ class Runner:
         self.done = asyncio.Event()
         self._tracks: dict[str, OutputTrack] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self.input_end: Ticks = 0
+        self.input_end: Ticks = self._core.state.input.watermark
         self._images: dict[str, bytes] = {}
         self._pcm: bytes | None = None
         self._pcm_rate = 0
+        self._keeping: Keeping | None = None
+        self._figures = Figures() if manager.observer is not None else None
         self._journal: Journal | None = None
         if manager.recorder is not None:
             self._journal = manager.recorder.open(
@@ -178,10 +195,22 @@ class Runner:
             raise
         self._task = self._loop.create_task(self._run(), name=self.session)
 
+    def keep(self, keeping: Keeping) -> None:
+        """From here on the directory of sessions knows what happens."""
+        self._keeping = keeping
+
+    def go_on(self, incarnation: int, token: str) -> None:
+        """Take over, as `incarnation`, what the core was restored from, with the carrier that was given."""
+        self.token = token
+        self._handle(OwnershipTaken(incarnation))
+        self.begin()
+
     def join(self, carrier: CarrierPort) -> None:
         """Another carrier; from here on nothing is taken from the one before."""
         self.attachment += 1
-        self.token = secrets.token_urlsafe(24)
+        former, self.token = self.token, secrets.token_urlsafe(24)
+        if self._keeping is not None:
+            self._keeping.offer(self.token, former)
         self.put(Mail(_attached(carrier), carrier=carrier))
 
     def handle(self) -> SessionHandle:
@@ -221,7 +250,8 @@ class Runner:
             self._stretch_end = now + STRETCH
             self._at_once = 0
         self._at_once += 1
-        return self._at_once <= BATCH and self._fault is None and not self._core.state.closed
+        free = self._at_once <= BATCH and self._manager.keeper.fresh
+        return free and self._fault is None and not self._core.state.closed
 
     def put(self, mail: Mail) -> None:
         """Add to the mailbox; the session's task comes to it."""
@@ -256,6 +286,19 @@ class Runner:
     async def room(self) -> None:
         await self._room.wait()
 
+    # --- its owner (`keeper.Kept`) -----------------------------------------------------------------------------------
+
+    def plain(self) -> Plain:
+        return self._core.snapshot()
+
+    def owned_by_another(self, incarnation: int) -> None:
+        self._keeping = None
+        self.put(Mail(OwnershipLost(incarnation)))
+
+    def refused(self, why: Busy) -> None:
+        self._keeping = None
+        self.put(Mail(Close("too_many_sessions")))
+
     # --- the task ----------------------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
@@ -265,6 +308,8 @@ class Runner:
                 self._wake.clear()
                 if self._fault is not None:
                     raise self._fault
+                if not self._manager.keeper.fresh:
+                    await self._manager.keeper.ask()
                 handled = 0
                 while not self._core.state.closed and (mail := self.mailbox.take()) is not None:
                     self._handle(mail.event, mail.pcm, mail.rate, mail.carrier)
@@ -286,6 +331,11 @@ class Runner:
             for parted in self._partings:
                 parted.set()
             self.done.set()
+
+    @property
+    def now(self) -> Ticks:
+        """Session time."""
+        return self._now()
 
     def _now(self) -> Ticks:
         return max(self._core.state.now, round((self._loop.time() - self._began) * TICK_RATE))
@@ -309,8 +359,14 @@ class Runner:
                 self._replace(carrier)
             elif kind is CarrierLost:
                 self._partings[0].set()
+                if self._keeping is not None:
+                    self._keeping.settled()
             if self._journal is not None:
                 self._journal.effects(effects)
+            if self._keeping is not None:
+                self._keeping.event(event, now)
+            if self._figures is not None and effects:
+                self._tell_figures(effects, now)
             hands = self._hands
             for effect in effects:
                 hands[type(effect)](effect)
@@ -323,6 +379,13 @@ class Runner:
         self._pcm, self._pcm_rate = pcm, rate
         self._perception.feed(self.session, event.start, pcm, rate)
         self._own_voice.arrived(event.start, event.end, now)
+
+    def _tell_figures(self, effects: list[Effect], now: Ticks) -> None:
+        observer = self._manager.observer
+        if self._figures is not None and observer is not None:
+            seen = self._figures.take(effects, now, self._core.state.input.watermark)
+            if seen:
+                observer.figures(self.session, seen)
 
     def _replace(self, carrier: CarrierPort) -> None:
         """The core has taken another carrier: what the one before still had to say belongs to a dead epoch."""

@@ -13,7 +13,7 @@ from sessions import virtual_clock
 from sessions.core.events import AudioArrived, Close
 from sessions.core.records import Plain
 from sessions.counters import Counters
-from sessions.keeper import FLUSH_EVERY, SNAPSHOT_AFTER, Keeper, entries
+from sessions.keeper import FLUSH_EVERY, SNAPSHOT_AFTER, Keeper
 from sessions.ownership import (
     DirectoryDown,
     Lease,
@@ -99,9 +99,9 @@ def test_a_session_is_kept_by_a_snapshot_and_the_events_since() -> None:
         stopped(place.here)
         taken = await place.taken()
         assert json.loads(taken.snapshot) == {"state": 7}
-        assert entries(taken) == [
-            (960, {"type": "AudioArrived", "start": 0, "end": 960}),
-            (1920, {"type": "Close", "reason": "bye"}),
+        assert [json.loads(entry) for entry in taken.entries] == [
+            [960, {"type": "AudioArrived", "start": 0, "end": 960}],
+            [1920, {"type": "Close", "reason": "bye"}],
         ]
         await place.here.close()
 
@@ -321,16 +321,19 @@ def test_a_process_that_ends_hands_over_all_that_somebody_can_come_back_to() -> 
     virtual_clock.run(scene())
 
 
-def test_alone_nothing_is_written() -> None:
+def test_a_process_that_is_alone_has_nothing_to_keep_and_counts_by_itself() -> None:
     async def scene() -> None:
         keeper = Keeper()
-        keeping = keeper.begin(Core(), "acme", "token", None)
-        await asyncio.sleep(1)
+        keeping = keeper.begin(Core(), "acme", "token", 1)
         keeping.event(Close(), 1)
-        await asyncio.sleep(30)
-        assert keeping.lease == Lease("sess_1", 1)
+        assert len(asyncio.all_tasks()) == 1
         assert keeping.waiting == []
         assert keeper.fresh
+        with pytest.raises(Busy, match="all 1 sessions"):
+            keeper.begin(Core("sess_2"), "acme", "token", 1)
+        keeper.begin(Core("sess_3"), "other", "token", 1)
+        keeper.end("sess_1")
+        keeper.begin(Core("sess_2"), "acme", "token", 1)
         await keeper.close()
 
     virtual_clock.run(scene())
