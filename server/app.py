@@ -50,6 +50,7 @@ from .models_loading import Models, load
 from .pages import Pages
 from .resumable import Resumables, first_message
 from .settings import Settings, SettingsError
+from .telephony import CALL_PREFIX, Telephony
 
 log = logging.getLogger(__name__)
 
@@ -91,6 +92,15 @@ class Talkover:
             self._track_dialect,
             self._denied,
         )
+        self.telephony = Telephony(
+            settings,
+            self.access,
+            self.counters,
+            lambda: self.manager,
+            self._defaults,
+            lambda patches, defaults: self._possible(TrackDialect("talkover", defaults, patches=patches)),
+            self._denied,
+        )
         self._ending = False
         self._carriers: set[WebSocketCarrier] = set()
         self.resumables = Resumables(self.counters, self._carriers)
@@ -103,6 +113,7 @@ class Talkover:
                 Route("/metrics", self._metrics),
                 Route("/v1/realtime/client_secrets", self._client_secrets, methods=["POST"]),
                 *self.calls.routes(),
+                *self.telephony.routes(),
                 WebSocketRoute("/v1/realtime", self._realtime),
                 WebSocketRoute("/{path:path}", self._elsewhere),
             ],
@@ -125,6 +136,7 @@ class Talkover:
             if self.manager is not None:
                 await self.manager.close()
             await self.calls.close()
+            await self.telephony.close()
             if models is not None:
                 await asyncio.to_thread(models.close)
 
@@ -176,6 +188,7 @@ class Talkover:
             recorder=recorder,
             max_sessions=self.settings.max_sessions,
         )
+        await self.telephony.open()
         self.stage = "ready"
         self.ready.set()
         return models
@@ -237,7 +250,8 @@ class Talkover:
             "sessions": len(self.manager) if self.manager is not None else 0,
             "mail_waiting": self.manager.waiting if self.manager is not None else 0,
             "calls": len(self.calls),
-            "unsent_bytes": sum(carrier.waiting for carrier in self._carriers) + self.calls.waiting,
+            "phone_calls": len(self.telephony),
+            "unsent_bytes": sum(one.waiting for one in (*self._carriers, self.calls, self.telephony)),
             "resident_bytes": resident_bytes(),
             "tasks": len(asyncio.all_tasks()),
         }
@@ -334,7 +348,8 @@ class Talkover:
             return
         asked = socket.query_params
         if "call_id" in asked:
-            await self.calls.watch(socket, grant)
+            watched = self.telephony if asked["call_id"].startswith(CALL_PREFIX) else self.calls
+            await watched.watch(socket, grant)
             return
         try:
             model = asked.get("model", "talkover")

@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from collections.abc import Callable
+from typing import Final, Protocol
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from sessions.handle import SessionHandle
 
 from .auth import SUBPROTOCOL
-from .carriers.webrtc.carrier import WebRtcCarrier
 
 WAITING_MOST: Final = 1000
 """Events that may wait for a sideband that does not read, before it is given up."""
 
 
+class Watched(Protocol):
+    """What a sideband needs of the carrier of its call."""
+
+    def greet(self, session: str) -> list[str]: ...
+
+    def listen(self, listener: Callable[[str], None], /) -> Callable[[], None]: ...
+
+    def receive(self, message: str | bytes, /) -> None: ...
+
+
 class Sideband:
     """One connection to the call `name`, carried by `carrier`."""
 
-    def __init__(self, socket: WebSocket, name: str, carrier: WebRtcCarrier, handle: SessionHandle) -> None:
+    def __init__(self, socket: WebSocket, name: str, carrier: Watched, handle: SessionHandle) -> None:
         self._socket = socket
         self._name = name
         self._carrier = carrier

@@ -2,8 +2,8 @@
 
 Order. Audio goes out in the order given, and the end of an output behind its audio. Gate. A frame is checked after the
 line was found to have room and just before it is encoded and written, with no await in between. Flush. The gate moves,
-what waits here is dropped and the vendor is told to clear, in one step: the message goes to the line at once, even where
-it has no room for more audio.
+what waits here is dropped and the vendor is told to clear, in one step: the message goes to the line at once, even
+where it has no room for more audio.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from server.dialects.base import InputAudio, ItemAudio
+from server.dialects.base import InputAudio, InputImage, ItemAudio
 from server.dialects.realtime_track import TrackDialect
 from server.dialects.telephony.base import (
     IMPATIENT_AFTER,
@@ -31,6 +31,7 @@ from server.dialects.telephony.base import (
 )
 from server.dialects.telephony.media import Heard
 from sessions.core import counters
+from sessions.core.context import ImageRef
 from sessions.core.events import (
     CarrierBlocked,
     CarrierLost,
@@ -120,6 +121,8 @@ class PhoneHandle(Protocol):
 
     def item(self, create: ItemCreate, pcm: bytes, rate: int) -> None: ...
 
+    def image(self, image: ImageRef, data: bytes) -> None: ...
+
     @property
     def has_room(self) -> bool: ...
 
@@ -196,10 +199,11 @@ class PhoneCarrier:
         """Wait for the start of the call. What comes behind it waits for `run`. Raises NoCall."""
         self._start = asyncio.get_running_loop().create_future()
         self._began = asyncio.get_running_loop().time()
-        ended = asyncio.ensure_future(self._line.ended())
+        ended = asyncio.create_task(self._line.ended())
         self._line.take(self._deliver)
+        waited: list[asyncio.Future[Call] | asyncio.Task[str]] = [self._start, ended]
         try:
-            await asyncio.wait([self._start, ended], timeout=within, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(waited, timeout=within, return_when=asyncio.FIRST_COMPLETED)
             if self._start.done():
                 return self._start.result()
             if ended.done():
@@ -215,7 +219,7 @@ class PhoneCarrier:
             self._act(handle, self._early.popleft())
         if self._pacer is not None and self.capabilities.paced and self.dialect.needs_pacing:
             self._pacer.add(self)
-        ended = asyncio.ensure_future(self._line.ended())
+        ended = asyncio.create_task(self._line.ended())
         reason = "cancelled"
         try:
             await asyncio.wait([ended, self._ending], return_when=asyncio.FIRST_COMPLETED)
@@ -478,7 +482,7 @@ class PhoneCarrier:
             self._waiting = 0
             self._ending.set_result(reason)
 
-    # --- the application beside the call -------------------------------------------------------------------------------
+    # --- the application beside the call -----------------------------------------------------------------------------
 
     def accompany(self, application: TrackDialect) -> None:
         """Whoever watches the call speaks `application`."""
@@ -503,5 +507,7 @@ class PhoneCarrier:
                 handle.post(CommandRejected("not_supported", "the call's audio comes from its line alone"))
             elif isinstance(one, ItemAudio):
                 handle.item(one.create, one.pcm, one.rate)
+            elif isinstance(one, InputImage):
+                handle.image(one.image, one.data)
             else:
                 handle.post(one)

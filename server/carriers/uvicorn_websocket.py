@@ -34,13 +34,17 @@ FAIL_LINGER: Final = 2.0
 """Seconds that a peer has to take the closing frame of a failed connection."""
 
 
-def _text_header(length: int) -> bytes:
-    """Header of an unmasked, unfragmented text frame (RFC 6455 section 5.2)."""
+_TEXT: Final = 0x81
+_BINARY: Final = 0x82
+
+
+def _header(first: int, length: int) -> bytes:
+    """Header of an unmasked, unfragmented frame (RFC 6455 section 5.2). `first`: its first byte."""
     if length < 126:
-        return bytes((0x81, length))
+        return bytes((first, length))
     if length < 1 << 16:
-        return b"\x81\x7e" + length.to_bytes(2, "big")
-    return b"\x81\x7f" + length.to_bytes(8, "big")
+        return bytes((first, 126)) + length.to_bytes(2, "big")
+    return bytes((first, 127)) + length.to_bytes(8, "big")
 
 
 class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
@@ -81,7 +85,17 @@ class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
             self.conn.send_text(payload)
             self.transport.write(b"".join(self.conn.data_to_send()))
         elif self.conn.state is State.OPEN:
-            self.transport.write(_text_header(len(payload)) + payload)
+            self.transport.write(_header(_TEXT, len(payload)) + payload)
+
+    def send_bytes(self, payload: bytes) -> None:
+        """The same for a binary message."""
+        if self.close_sent or self.disconnected or self.transport.is_closing():
+            return
+        if self.conn.extensions:
+            self.conn.send_binary(payload)
+            self.transport.write(b"".join(self.conn.data_to_send()))
+        elif self.conn.state is State.OPEN:
+            self.transport.write(_header(_BINARY, len(payload)) + payload)
 
     def take(self, deliver: Callable[[str | bytes], bool]) -> None:
         """From here on every message goes to `deliver` as it is read, those that wait already first.

@@ -115,6 +115,11 @@ class PhoneDialect(ABC):
         self.input: InputLane | None = None
         self.output: OutputLane | None = None
         self.epoch = 0
+        self.transfer_to = ""
+        """Where the call goes on when our part of it ends."""
+
+    def addressed(self, query: Mapping[str, str]) -> None:  # noqa: B027 (most vendors say nothing there)
+        """What the address that the peer connected to says."""
 
     # --- in -----------------------------------------------------------------------------------------------------------
 
@@ -236,7 +241,9 @@ def payload_of(value: Json, path: str) -> bytes:
     try:
         return binascii.a2b_base64(text, strict_mode=True)
     except (binascii.Error, ValueError) as error:
-        raise Rejected(INVALID_VALUE, f"{path!r} is not base64 ({error}); send the whole payload, padded", path) from None
+        raise Rejected(
+            INVALID_VALUE, f"{path!r} is not base64 ({error}); send the whole payload, padded", path
+        ) from None
 
 
 def base64_text(payload: bytes) -> str:
@@ -267,11 +274,8 @@ def texts(value: Json, path: str) -> dict[str, str]:
         raise Rejected(INVALID_VALUE, f"{path!r} has {len(given)} entries; at most {PARAMETERS_MOST} are taken", path)
     found: dict[str, str] = {}
     for name, one in given.items():
-        if isinstance(one, bool):
-            one = str(one).lower()
-        elif isinstance(one, int | float):
-            one = str(one)
-        found[name[:ID_MOST]] = a_string(one, f"{path}.{name[:ID_MOST]}", longest=PARAMETER_MOST)
+        text = str(one).lower() if isinstance(one, bool | int | float) else one
+        found[name[:ID_MOST]] = a_string(text, f"{path}.{name[:ID_MOST]}", longest=PARAMETER_MOST)
     return found
 
 
