@@ -323,6 +323,23 @@ class Recording:
                         _lay(samples, (first + stretch.offset - start) // tick, read)
         return samples
 
+    def generated(self, source: str, start: Ticks, length: Ticks) -> Samples:
+        """[start, start + length) of an engine's own track: of a response by its id, or of "duplex"."""
+        audio = self._audio("agent_generated")
+        rate = self.manifest.agent_rate if audio is None else audio.rate
+        tick = ticks_per_sample(rate)
+        samples = np.zeros(length // tick, np.int16)
+        place = 0
+        if audio is not None:
+            for at, stretch in self._placed().sources.places(source, start, length):
+                _lay(samples, place // tick, audio.read(at // tick, stretch // tick))
+                place += stretch
+        return samples
+
+    def pieces(self, which: Literal["sent", "heard"]) -> list[Piece]:
+        """Where the agent's audio lies on the session timeline, and which of it: stretches without a pause inside."""
+        return list(self._placed().sent if which == "sent" else self._placed().heard)
+
     def close(self) -> None:
         """Close the files of the tracks."""
         for audio in self._files.values():

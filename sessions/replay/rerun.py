@@ -60,7 +60,7 @@ def rerun(folder: Path) -> Rerun:
         swift = _swift(recording)
         if swift is not None:
             return swift
-    return _thorough(recording)
+    return rerun_steps(recording.manifest, recording.steps())
 
 
 def _swift(recording: Recording) -> Rerun | None:
@@ -98,31 +98,31 @@ def _swift(recording: Recording) -> Rerun | None:
     return Rerun(events, None, session.state.now)
 
 
-def _thorough(recording: Recording) -> Rerun:
-    """Compare effects one by one, to find the first that differs."""
-    session = recording.manifest.session_core()
+def rerun_steps(manifest: Manifest, steps: Iterator[Step]) -> Rerun:
+    """Run the events of `steps` and compare effects one by one, to find the first that differs. Raises JournalError."""
+    session = manifest.session_core()
     redactor = Redactor()
     events = 0
     pending: tuple[Step, list[Effect]] | None = None
-    for step in recording.steps():
+    for step in steps:
         if pending is not None:
-            difference = _difference(recording.manifest, redactor, *pending)
+            difference = _difference(manifest, redactor, *pending)
             if difference is not None:
                 return Rerun(events, difference, session.state.now)
         if step.now < session.state.now:
             raise JournalError(
-                f"{recording.folder}: event {step.number} is damaged: time goes back from {session.state.now} to "
+                f"{manifest.session}: event {step.number} is damaged: time goes back from {session.state.now} to "
                 f"{step.now}"
             )
         if step.number != events + 1:
             raise JournalError(
-                f"{recording.folder}: event {step.number} stands where event {events + 1} should; what is between is "
+                f"{manifest.session}: event {step.number} stands where event {events + 1} should; what is between is "
                 "missing"
             )
         pending = (step, session.handle(step.event, step.now))
         events += 1
     if pending is not None and pending[0].effects:
-        return Rerun(events, _difference(recording.manifest, redactor, *pending), session.state.now)
+        return Rerun(events, _difference(manifest, redactor, *pending), session.state.now)
     return Rerun(events, None, session.state.now)
 
 
