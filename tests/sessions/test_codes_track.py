@@ -197,3 +197,15 @@ def test_codes_of_another_codec_do_not_get_into_the_file(tmp_path: Path) -> None
         track.write(0, 960, replace(span(1, 960, 0, frames(1)), format=replace(CODEC, version="2")))
     track.close()
     assert read_codes(tmp_path / FILE).streams == ()
+
+
+def test_sixteen_codebooks_of_1024_take_little_more_than_two_kilobits_a_second(tmp_path: Path) -> None:
+    codec = CodesFormat("voice", "1", 24_000, 1920, 16, 1024)
+    track, seconds = CodesTrack(tmp_path / FILE, codec), 60
+    for second in range(seconds):
+        for first, count in ((0, 2), (2, 8), (10, 2)):
+            given = ((1023,) * 16,) * count
+            at = (second * 12 + first) * codec.frame_ticks
+            track.write(at, count * codec.frame_ticks, CodeSpan(codec, 1, at, second * 12 + first, given))
+    track.close()
+    assert 1_900 < 8 * (tmp_path / FILE).stat().st_size / seconds < 2_200
