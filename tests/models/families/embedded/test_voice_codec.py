@@ -7,6 +7,7 @@ import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,13 +20,15 @@ from codec.frames import CodecFrame
 from codec.identity import CodecIdentity
 from codec.pcm import to_samples
 from codec.rvq.checkpoint import Checkpoint
+from codec.rvq.shipped import SHIPPED
 from codec.rvq.stream import StreamingRvqDecoder
 from codec.rvq.synthesis import FRAME
 from codec.rvq.utterance import decode_utterance
+from models.families.embedded import voice_codec
 from models.families.embedded.engine import EmbeddedEngine
 from models.families.embedded.talker import Spoken
 from models.families.embedded.thinker import TextPiece
-from models.families.embedded.voice_codec import VOICES, Utterance, VoiceCodec
+from models.families.embedded.voice_codec import VOICES, Utterance, VoiceCodec, VoiceCodecError
 from sessions.codes_track import CodedPcm, CodeSpan
 from sessions.core.config import SessionConfig
 from sessions.core.effects import GrantCredit
@@ -417,6 +420,15 @@ def test_a_codec_of_another_rate_and_codes_without_a_codec_are_refused(checkpoin
         EmbeddedEngine(Reciter(), Hummer(), codec=codec)
     with pytest.raises(ValueError, match="codes_only"):
         EmbeddedEngine(Reciter(), Hummer(), codes_only=True)
+
+
+def test_weights_that_cannot_be_used_are_told_by_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(voice_codec, "SHIPPED", tmp_path / "cut.safetensors")
+    with pytest.raises(VoiceCodecError, match=r"cut\.safetensors is not there"):
+        VoiceCodec.load(slots=1)
+    (tmp_path / "cut.safetensors").write_bytes(SHIPPED.read_bytes()[:100_000])
+    with pytest.raises(VoiceCodecError, match="fetch it again"):
+        VoiceCodec.load(slots=1)
 
 
 # --- the voice and the codec that are shipped -----------------------------------------------------------------------
