@@ -48,6 +48,7 @@ from .limits import LimitedEngine, Limits
 from .metrics import RECENT, LoopLag, prometheus, resident_bytes
 from .models_loading import Models, load
 from .pages import Pages
+from .recordings import Recordings
 from .resumable import Resumables, first_message
 from .settings import Settings, SettingsError
 from .telephony import CALL_PREFIX, Telephony
@@ -104,6 +105,12 @@ class Talkover:
         self._ending = False
         self._carriers: set[WebSocketCarrier] = set()
         self.resumables = Resumables(self.counters, self._carriers)
+        self.recordings = Recordings(
+            settings.record,
+            self.access,
+            lambda session: self.manager is not None and session in self.manager,
+            self._denied,
+        )
         pages = Pages()
         self.asgi = Starlette(
             routes=[
@@ -114,6 +121,7 @@ class Talkover:
                 Route("/v1/realtime/client_secrets", self._client_secrets, methods=["POST"]),
                 *self.calls.routes(),
                 *self.telephony.routes(),
+                *self.recordings.routes(),
                 WebSocketRoute("/v1/realtime", self._realtime),
                 WebSocketRoute("/{path:path}", self._elsewhere),
             ],
@@ -137,6 +145,7 @@ class Talkover:
                 await self.manager.close()
             await self.calls.close()
             await self.telephony.close()
+            await self.recordings.close()
             if models is not None:
                 await asyncio.to_thread(models.close)
 
@@ -238,6 +247,7 @@ class Talkover:
             "loop_lag_ms_p99": round(self.lag.quantile(0.99) * 1000, 2),
             "loop_lag_ms_p99_10s": round(self.lag.quantile(0.99, RECENT) * 1000, 2),
             "resident_mb": round(resident_bytes() / 1e6, 1),
+            "recording": self.settings.record is not None,
         }
         return JSONResponse(body, status)
 
@@ -251,7 +261,9 @@ class Talkover:
             "mail_waiting": self.manager.waiting if self.manager is not None else 0,
             "calls": len(self.calls),
             "phone_calls": len(self.telephony),
-            "unsent_bytes": sum(one.waiting for one in (*self._carriers, self.calls, self.telephony)),
+            "unsent_bytes": sum(carrier.waiting for carrier in self._carriers)
+            + self.calls.waiting
+            + self.telephony.waiting,
             "resident_bytes": resident_bytes(),
             "tasks": len(asyncio.all_tasks()),
         }
@@ -308,6 +320,7 @@ class Talkover:
     def _possible(self, dialect: _Dialect) -> _Dialect:
         """Itself, metered where there are limits. Raises Rejected where its session would begin with what cannot be."""
         self._check_possible(dialect.config)
+        dialect.recorded = self.settings.record is not None
         if self.limits.any:
             dialect.meter = self.limits.of(dialect.config.tenant)
         return dialect

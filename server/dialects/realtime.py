@@ -32,8 +32,9 @@ from sessions.ports import OutputFrame
 from . import realtime_in, realtime_out
 from . import realtime_session as schema
 from . import realtime_transcription as kinds
-from .base import Meter, Received
+from .base import InputAudio, Meter, Received
 from .checks import INVALID_VALUE, Json, Object, Rejected, a_string, parse, required
+from .realtime_append import AppendForm
 from .realtime_audio import OutputLane
 
 _ENCODER: Final = json.JSONEncoder(separators=(",", ":"))
@@ -86,10 +87,13 @@ class RealtimeDialect:
         self._pending: deque[_Pending] = deque()
         self._updates = 0
         self._events = 0
+        self._appends = AppendForm()
         self._beside: dict[str, OutputLane] = {}
         self._places: dict[str, int] = {}
         self.meter: Meter | None = None
         """What counts this client's responses, where there are limits."""
+        self.recorded = False
+        """Whether the server records; stands in `session.x_talkover.recording`."""
         self._head: tuple[str, str] = ("", "")
         self._head_text = ""
 
@@ -116,7 +120,11 @@ class RealtimeDialect:
 
     def _shown(self) -> Object:
         """What the client sees of its session."""
-        return kinds.shown(self._session)
+        shown = kinds.shown(self._session)
+        if not self.recorded or self._config.recording_consent == "refused":
+            return shown
+        own = shown.get("x_talkover")
+        return {**shown, "x_talkover": {**(own if isinstance(own, Mapping) else {}), "recording": True}}
 
     # --- in ------------------------------------------------------------------------------------------------------
 
@@ -129,10 +137,17 @@ class RealtimeDialect:
                     "invalid_message",
                     "binary messages are not understood; send JSON text, audio as base64 in input_audio_buffer.append",
                 )
+            if (audio := self._appends.audio_of(message)) is not None:
+                heard = realtime_in.plain_audio(audio, self._hears)
+                if heard is not None:
+                    return [heard]
             event = parse(message)
             if event.get("event_id") is not None:
                 command = a_string(event["event_id"], "event_id", longest=512)
-            return self._received(event, command)
+            received = self._received(event, command)
+            if received and type(received[0]) is InputAudio:
+                self._appends.learn(message, event)
+            return received
         except Rejected as why:
             return [CommandRejected(why.code, why.message, why.param, command)]
 
@@ -144,7 +159,7 @@ class RealtimeDialect:
         if plain is not None:
             return [plain(event, command)]
         if kind == "conversation.item.create":
-            return [realtime_in.item_create(event, command, self._hears)]
+            return realtime_in.item(event, command, self._hears)
         if kind == "response.create":
             return [realtime_in.response_create(event, command, self._latest)]
         if kind == "session.update":

@@ -1,0 +1,319 @@
+"""Recordings over HTTP, for those who may: listed, looked into, listened to, deleted (docs/recordings-api.md).
+
+A client sees the recordings of its own tenant: those that were made with its API key. An ephemeral key opens sessions
+and nothing else. Whatever is not there for somebody is answered with 404, so that nobody learns what others have.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, TypeVar
+
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from sessions.core.records import Plain
+from sessions.core.timeline import TICK_RATE
+from sessions.recording.flac import TrackError
+from sessions.recording.format import MANIFEST, JournalError
+from sessions.recording.retention import Entry, delete, entries
+
+from . import http
+from .auth import Access, Denied
+from .dialects.checks import Rejected
+from .recording_shelf import LONGEST, Opened, Shelf, files, wav
+
+T = TypeVar("T")
+
+BASE: Final = "/v1/talkover/recordings"
+NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,100}")
+"""What the name of a recording can be: no dot, no slash."""
+TYPES: Final = {
+    ".json": "application/json",
+    ".jsonl": "application/x-ndjson",
+    ".zst": "application/zstd",
+    ".flac": "audio/flac",
+    ".wav": "audio/wav",
+}
+HEADERS: Final = {
+    "Cache-Control": "private, no-cache",
+    "X-Content-Type-Options": "nosniff",
+    # Pages of others may not have them played either.
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Content-Security-Policy": "default-src 'none'; sandbox",
+}
+MOST_BUCKETS: Final = 16_384
+LARGEST: Final = 1 << 50
+"""Positions beyond this are none: 700 years."""
+
+Answer = Callable[[Request, Path], Awaitable[Response]]
+
+
+class _NotThere(Exception):
+    """What was asked for is not there, for this client."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Recordings:
+    """The recordings below `root`, and their routes. `root`: None where the server records nothing.
+
+    `live` says whether a session still runs. `denied` counts and answers a refusal of access.
+    """
+
+    def __init__(
+        self,
+        root: Path | None,
+        access: Access,
+        live: Callable[[str], bool],
+        denied: Callable[[Denied], JSONResponse],
+    ) -> None:
+        self._root = root
+        self._access = access
+        self._live = live
+        self._denied = denied
+        self._shelf = Shelf()
+        # One thread: a look into a recording must not take the processors from conversations.
+        self._worker = ThreadPoolExecutor(1, "recordings")
+
+    def routes(self) -> list[BaseRoute]:
+        one = f"{BASE}/{{recording}}"
+        looks: list[tuple[str, Answer]] = [
+            (f"{one}/interruptions", self._interruptions),
+            (f"{one}/chapters/{{chapter}}", self._chapter),
+            (f"{one}/chapters/{{chapter}}/events", self._events),
+            (f"{one}/peaks/{{track}}", self._peaks),
+            (f"{one}/audio/{{track}}", self._audio),
+            (f"{one}/{{file}}", self._file),
+            (one, self._one),
+        ]
+        return [
+            Route(BASE, self._guarded(self._list), methods=["GET"]),
+            *(Route(path, self._guarded(self._found(answer)), methods=["GET"]) for path, answer in looks),
+            Route(one, self._guarded(self._found(self._delete)), methods=["DELETE"]),
+        ]
+
+    async def close(self) -> None:
+        """Close what is open."""
+        await self._run(self._shelf.close)
+        self._worker.shutdown()
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._worker, work)
+
+    # --- who sees what -----------------------------------------------------------------------------------------------
+
+    def _guarded(
+        self, answer: Callable[[Request, str], Awaitable[Response]]
+    ) -> Callable[[Request], Awaitable[Response]]:
+        """`answer` for a tenant, with what goes wrong as typed answers."""
+
+        async def guarded(request: Request) -> Response:
+            try:
+                tenant = self._access.administration(request.headers).tenant
+                response = await answer(request, tenant)
+            except Denied as denied:
+                return self._denied(denied)
+            except _NotThere as missing:
+                return http.error(404, missing.code, str(missing))
+            except Rejected as rejected:
+                return http.error(400, rejected.code, rejected.message, param=rejected.param)
+            except (JournalError, TrackError) as damaged:
+                # Paths of this machine are nobody's business.
+                message = str(damaged).replace(f"{self._root}/", "")
+                return http.error(422, "recording_unreadable", message, kind="server_error")
+            for name, value in HEADERS.items():
+                response.headers.setdefault(name, value)
+            return response
+
+        return guarded
+
+    def _found(self, answer: Answer) -> Callable[[Request, str], Awaitable[Response]]:
+        async def found(request: Request, tenant: str) -> Response:
+            name = request.path_params["recording"]
+            folder = self._folder / name if NAME.fullmatch(name) else None
+            if folder is None or await self._run(lambda: _tenant_of(folder)) != tenant:
+                raise _NotThere("recording_not_found", f"there is no recording {name[:80]!r}")
+            return await answer(request, folder)
+
+        return found
+
+    @property
+    def _folder(self) -> Path:
+        if self._root is None:
+            raise _NotThere("recording_off", "this server records nothing; start it with --record DIR")
+        return self._root
+
+    async def _look(self, folder: Path, look: Callable[[Opened], T]) -> T:
+        try:
+            return await self._run(lambda: look(self._shelf.get(folder)))
+        except FileNotFoundError:  # deleted in between
+            raise _NotThere("recording_not_found", f"there is no recording {folder.name!r} any more") from None
+
+    # --- answers -----------------------------------------------------------------------------------------------------
+
+    async def _list(self, request: Request, tenant: str) -> Response:
+        """GET /v1/talkover/recordings: the newest first."""
+        root = self._folder
+        try:
+            found = await self._run(lambda: entries(root))
+        except FileNotFoundError:
+            found = []  # nothing was recorded yet
+        mine = sorted((entry for entry in found if entry.tenant == tenant), key=lambda entry: -entry.began)
+        data = [self._shown(entry) for entry in mine]
+        return JSONResponse({"object": "list", "data": data})
+
+    def _shown(self, entry: Entry) -> dict[str, Plain]:
+        return {
+            "object": "talkover.recording",
+            "id": entry.folder.name,
+            "started": datetime.fromtimestamp(entry.began, UTC).isoformat(timespec="seconds"),
+            "duration_s": None if entry.length is None else round(entry.length / TICK_RATE, 3),
+            "size_bytes": entry.size,
+            "ended": entry.ended,
+            "live": self._live(entry.folder.name),
+        }
+
+    async def _one(self, request: Request, folder: Path) -> Response:
+        """GET …/{recording}: what it holds."""
+
+        def look(opened: Opened) -> dict[str, Plain]:
+            manifest = opened.manifest()
+            tracks = opened.tracks()
+            chapters: list[Plain] = list(opened.view.chapters)
+            ends = [int(track["starts"]) + int(track["length"]) for track in tracks if isinstance(track, dict)]  # type: ignore[arg-type]
+            length = manifest.get("length")
+            return {
+                "object": "talkover.recording",
+                "id": folder.name,
+                "live": self._live(folder.name),
+                "length": length if isinstance(length, int) else max([*ends, opened.view.chapters[-1]]),
+                "tracks": tracks,
+                "chapters": chapters,
+                "files": [{"name": path.name, "size_bytes": path.stat().st_size} for path in files(folder)],
+                "manifest": manifest,
+            }
+
+        return JSONResponse(await self._look(folder, look))
+
+    async def _interruptions(self, request: Request, folder: Path) -> Response:
+        """GET …/{recording}/interruptions: every epoch of the session."""
+        found = await self._look(folder, lambda opened: opened.view.interruptions())
+        return JSONResponse({"interruptions": found})
+
+    async def _chapter(self, request: Request, folder: Path) -> Response:
+        """GET …/{recording}/chapters/{chapter}: what is drawn of it."""
+        number = _number("chapter", request.path_params["chapter"])
+
+        def look(opened: Opened) -> dict[str, Plain]:
+            _check_chapter(opened, number)
+            return {"chapter": number, "finished": opened.view.finished(number), **opened.view.marks(number)}
+
+        return JSONResponse(await self._look(folder, look))
+
+    async def _events(self, request: Request, folder: Path) -> Response:
+        """GET …/{recording}/chapters/{chapter}/events: every event of it with its effects."""
+        number = _number("chapter", request.path_params["chapter"])
+
+        def look(opened: Opened) -> list[Plain]:
+            _check_chapter(opened, number)
+            return opened.view.events(number)
+
+        return JSONResponse({"chapter": number, "events": await self._look(folder, look)})
+
+    async def _peaks(self, request: Request, folder: Path) -> Response:
+        """GET …/{recording}/peaks/{track}?level=&first=&count=: pairs of int8, the least and the greatest."""
+        track = request.path_params["track"]
+        asked = request.query_params
+        level, first = (_number(name, asked.get(name, "0")) for name in ("level", "first"))
+        count = _number("count", asked.get("count", "1024"), MOST_BUCKETS)
+
+        def look(opened: Opened) -> bytes:
+            try:
+                return opened.peaks(track, level, first, count)
+            except KeyError:
+                raise _no_track(track) from None
+            except ValueError as error:
+                raise Rejected("invalid_value", str(error), "level") from None
+
+        return Response(await self._look(folder, look), media_type="application/octet-stream")
+
+    async def _audio(self, request: Request, folder: Path) -> Response:
+        """GET …/{recording}/audio/{track}?from=&to=: a stretch of a track, in ticks of its own positions, as WAV."""
+        track = request.path_params["track"]
+        start = _number("from", request.query_params.get("from", "0"))
+        end = _number("to", request.query_params.get("to", str(start + LONGEST)))
+        if not start < end <= start + LONGEST:
+            raise Rejected("invalid_value", f"'to' must be after 'from', by at most {LONGEST} ticks", "to")
+
+        def look(opened: Opened) -> bytes:
+            try:
+                return wav(*opened.samples(track, start, end))
+            except KeyError:
+                raise _no_track(track) from None
+
+        return Response(await self._look(folder, look), media_type="audio/wav")
+
+    async def _file(self, request: Request, folder: Path) -> Response:
+        """GET …/{recording}/{file}: a file as it lies there; ranges are served."""
+        name = request.path_params["file"]
+        # Looked for among what is there, never joined to a path.
+        path = next((path for path in await self._run(lambda: files(folder)) if path.name == name), None)
+        if path is None:
+            raise _NotThere("file_not_found", f"recording {folder.name} has no file {name[:80]!r}")
+        kind = TYPES.get(path.suffix, "application/octet-stream")
+        return FileResponse(path, media_type=kind, filename=f"{folder.name}-{name}", content_disposition_type="inline")
+
+    async def _delete(self, request: Request, folder: Path) -> Response:
+        """DELETE …/{recording}."""
+        if self._live(folder.name):
+            message = f"session {folder.name} still runs; end it first"
+            return http.error(409, "session_live", message)
+
+        def remove() -> None:
+            self._shelf.forget(folder)
+            delete(folder)
+
+        try:
+            await self._run(remove)
+        except FileNotFoundError:
+            raise _NotThere("recording_not_found", f"there is no recording {folder.name!r} any more") from None
+        return JSONResponse({"object": "talkover.recording.deleted", "id": folder.name, "deleted": True})
+
+
+def _tenant_of(folder: Path) -> str | None:
+    """Whose recording it is; None where it is none."""
+    try:
+        manifest = None if folder.is_symlink() else json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    if not isinstance(manifest, dict):
+        return None
+    config = manifest.get("config")
+    tenant = manifest.get("tenant", config.get("tenant", "") if isinstance(config, dict) else "")
+    return tenant if isinstance(tenant, str) else None
+
+
+def _number(name: str, text: str, most: int = LARGEST) -> int:
+    """A whole number from 0 on. Raises Rejected."""
+    if not (text.isascii() and text.isdigit() and len(text) < 17 and int(text) <= most):
+        raise Rejected("invalid_value", f"{name!r} must be a whole number from 0 to {most}", name)
+    return int(text)
+
+
+def _check_chapter(opened: Opened, number: int) -> None:
+    if number >= len(opened.view.chapters):
+        raise _NotThere("chapter_not_found", f"there are {len(opened.view.chapters)} chapters, counted from 0")
+
+
+def _no_track(name: str) -> _NotThere:
+    return _NotThere("track_not_found", f"there is no track {name[:80]!r}; the recording names those that it has")
