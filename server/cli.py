@@ -13,7 +13,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
-from . import models_command
+from . import models_command, replay_command, sessions_command
 from . import settings as settings_module
 from .settings import SettingsError
 
@@ -68,6 +68,13 @@ examples:
   talkover say "Good morning." --out good-morning.wav
   talkover say --speed 1.2 --json A little faster
   echo "From a pipe." | talkover say -
+"""
+
+CALL_EXAMPLES = """\
+examples:
+  talkover call question.wav --vendor twilio --out heard.wav
+  talkover call question.wav --vendor telnyx --url wss://voice.example --param token="$KEY"
+  talkover call question.wav --vendor asterisk --interrupt-at 1.5 stop.wav
 """
 
 DOCTOR_EXAMPLES = """\
@@ -145,6 +152,15 @@ def _parser() -> argparse.ArgumentParser:
         )
     )
 
+    _add_call(
+        command(
+            "call",
+            "play a telephone vendor to a server: a recording as the caller",
+            "Play FILE as a caller through a vendor's protocol, in real time, and tell what the server sent.",
+            CALL_EXAMPLES,
+        )
+    )
+
     prepare = command(
         "prepare",
         "fetch and prepare the model files, once",
@@ -162,14 +178,62 @@ def _parser() -> argparse.ArgumentParser:
     codes.add_argument("--out", type=Path, metavar="FILE", help="write the decoded speech (WAV)")
     codes.add_argument("--json", action="store_true", help="print the result as JSON")
 
-    replay = command(
-        "replay",
-        "run a recorded session through the core again and compare",
-        "Run the events of a recorded session through the core again and compare every effect. "
-        'Prints "identical", or the first difference and ends with status 1.',
+    replay_command.add_replay_options(
+        command(
+            "replay",
+            "run a recorded session again and compare, or ask what would have been otherwise",
+            "Run the events of a recorded session through the core again and compare every effect. Prints "
+            '"identical", or the first difference with its cause and ends with status 1. With alterations: the '
+            "session as it would have gone, beside the recorded one.",
+            replay_command.REPLAY_EXAMPLES,
+        )
     )
-    replay.add_argument("folder", type=Path, help="folder of one session below the --record folder")
+    replay_command.add_explain_options(
+        command(
+            "explain",
+            "why a recorded session was interrupted, and what made an answer late",
+            "Tell each interruption of a recorded session with its times, each sound that was none, and each answer "
+            "that came late with the stage that took the time.",
+            replay_command.EXPLAIN_EXAMPLES,
+        )
+    )
+    sessions_command.add_options(
+        command(
+            "sessions",
+            "list, show, delete and export recordings",
+            "The recordings below the --record folder: list, show, rm, export, stats.",
+            sessions_command.EXAMPLES,
+        ),
+        default_recordings,
+    )
     return parser
+
+
+def _add_call(call: argparse.ArgumentParser) -> None:
+    from .phone_peers import PEERS
+
+    call.add_argument("file", type=Path, help="what the caller says (WAV, FLAC, Ogg; any rate)")
+    call.add_argument("--vendor", choices=tuple(PEERS), default="twilio", help="whose protocol (default: twilio)")
+    call.add_argument(
+        "--url",
+        default="ws://127.0.0.1:8787",
+        metavar="URL",
+        help="the server, without a path; tcp://HOST:PORT for audiosocket (default: ws://127.0.0.1:8787)",
+    )
+    call.add_argument(
+        "--param", dest="parameters", action="append", default=[], metavar="NAME=VALUE", help="parameter of the call"
+    )
+    call.add_argument("--digits", default="", metavar="KEYS", help="keys to press after the recording")
+    call.add_argument(
+        "--interrupt-at",
+        nargs=2,
+        action="append",
+        default=[],
+        metavar=("SECONDS", "FILE"),
+        help="play FILE as well, SECONDS after the first sound of the agent (repeatable)",
+    )
+    call.add_argument("--out", type=Path, metavar="FILE", help="write what the caller's ear got (WAV)")
+    call.add_argument("--json", dest="as_json", action="store_true", help="print the result as JSON")
 
 
 def _add_talk(talk: argparse.ArgumentParser) -> None:
@@ -216,7 +280,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command = options.pop("command")
     try:
         if command == "replay":
-            return _replay(options["folder"])
+            return replay_command.replay(options)
+        if command == "explain":
+            return replay_command.explain_command(options)
+        if command == "sessions":
+            return sessions_command.sessions(options)
         if command == "prepare":
             return _prepare(options)
         if command == "talk":
@@ -235,6 +303,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from .codes_command import codes
 
             return codes(recording=options["recording"], out=options["out"], as_json=options["json"])
+        if command == "call":
+            from .call_command import call
+
+            return call(**options)
         if command == "models":
             return models_command.models(options)
         if command == "doctor":
@@ -250,6 +322,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:
+        # Whoever reads our output wanted no more of it; nothing more may be written at exit either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
 
 
 TALK_OPTIONS = ("file", "interrupt_at", "out", "url", "key", "turns", "instructions", "json")
@@ -318,21 +394,6 @@ def _prepare(options: dict[str, object]) -> int:
     # By itself the signal would end this process and leave its download behind.
     signal.signal(signal.SIGTERM, terminated)
     return prepare([])
-
-
-def _replay(folder: Path) -> int:
-    from sessions.replay.rerun import JournalError, rerun
-
-    try:
-        result = rerun(folder)
-    except JournalError as error:
-        print(f"talkover replay: {error}", file=sys.stderr)
-        return 2
-    if result.difference is None:
-        print(f"identical ({result.events} events)")
-        return 0
-    print(f"different after {result.events} events\n{result.difference}")
-    return 1
 
 
 if __name__ == "__main__":
