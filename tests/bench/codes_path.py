@@ -3,17 +3,26 @@
 `python -m tests.bench.codes_path` has the embedded talker speak the same answers through the engine as PCM and as
 codes, one at a time and eight at once. Thinking costs nothing here: the text is there when a response begins, so first
 audio is what talker and codec take. CPU time is that of the whole process; all figures are of several rounds.
+
+Before that: what one step of encoder and decoder takes, for several numbers of slots and frames. Figures of a machine
+that does other things are higher, wall-clock times most of all, so the load is printed with them.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+import torch
+
+from codec.rvq.checkpoint import load_checkpoint
+from codec.rvq.stream import StreamingRvqDecoder, StreamingRvqEncoder
 from models.families.embedded.engine import EmbeddedEngine
 from models.families.embedded.stop import Stop
 from models.families.embedded.talker_hibari import HibariTalker
@@ -98,10 +107,36 @@ def _round(engine: EmbeddedEngine, answers: int, number: int) -> _Round:
     return _Round(firsts, max(answer.first_cpu for answer in running) - spent, cpu, speech)
 
 
+STEPS = ((1, 1), (16, 1), (1, 2), (1, 8), (4, 8))
+"""Slots and frames of each."""
+
+
+def _steps(rounds: int) -> list[list[object]]:
+    """CPU ms of one step, the least of several: slots, frames, encode, decode."""
+    checkpoint = load_checkpoint()
+    rows: list[list[object]] = []
+    for slots, frames in STEPS:
+        encoder, decoder = StreamingRvqEncoder(checkpoint, slots), StreamingRvqDecoder(checkpoint, slots)
+        noise = np.random.default_rng(1).standard_normal((slots, frames * encoder.identity.hop))
+        pcm, every = (0.1 * noise).astype(np.float32), list(range(slots))
+        spent: list[tuple[float, float]] = []
+        for _ in range(8 + 3 * rounds):
+            began = time.thread_time()
+            codes = encoder.encode_some(pcm, every)
+            between = time.thread_time()
+            decoder.decode_some(codes, every)
+            spent.append((between - began, time.thread_time() - between))
+        rows.append([slots, frames, *(round(1000 * min(values), 1) for values in zip(*spent, strict=True))])
+    return rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=7, metavar="N", help="times that each is asked (default: 7)")
     rounds = parser.parse_args().rounds
+    print(f"load of the machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores\n")
+    torch.set_num_threads(1)
+    print(table(_steps(rounds), ("slots", "frames", "encode, CPU ms", "decode, CPU ms")), end="\n\n")
     talker = HibariTalker()
     rows: list[list[object]] = []
     for answers in (1, 8):
