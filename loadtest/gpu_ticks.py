@@ -131,7 +131,7 @@ def measure(lm: MoshiLM, mimi: Mimi, slots: int, ticks: int, device: torch.devic
     model.stand_at(context)
     pcm = 0.1 * torch.randn(slots, model.hop, device=device)
     codes = torch.zeros(slots, model.codebooks, dtype=torch.int64, device=device)
-    given = StepInput(everyone, everyone, pcm, codes, torch.zeros_like(everyone))
+    given = StepInput.free(everyone, everyone, pcm, codes, torch.zeros_like(everyone))
     times = _times(lambda: graphed.step(given), ticks, device)
     encode = _times(lambda: codec.encode(pcm, everyone), max(3, ticks // 3), device)
     decode = _times(lambda: codec.decode(codes, everyone), max(3, ticks // 3), device)

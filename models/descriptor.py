@@ -113,6 +113,8 @@ class CapabilityDescriptor:
     """Whether it can be stopped in the middle of speech and its session goes on."""
     rewindable: Fact[bool] = UNDETERMINED
     """Whether its state can go back to what was heard."""
+    prompt: Fact[str] = UNDETERMINED
+    """What it can be told before a session begins."""
     context: Fact[int] = UNDETERMINED
     """Positions (duplex models: frames) that it attends to."""
     bounded: Fact[bool] = UNDETERMINED

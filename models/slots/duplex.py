@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -24,7 +24,7 @@ from sessions.core.fence import Fence
 from sessions.core.timeline import Ticks, ticks_per_sample
 from sessions.ports import Emit, EngineCapabilities
 
-from .engine import SlotEngine, SlotOptions, SlotOutput
+from .engine import Forced, PromptRefused, SlotEngine, SlotOptions, SlotOutput
 from .framing import FrameCutter
 from .model import SlotModel
 from .speech import SpeechGate
@@ -72,6 +72,8 @@ class DuplexOptions:
     warning: float = 60.0
     """Seconds before the end at which it is warned of ("ends_soon")."""
     voices: tuple[str, ...] = ()
+    prompt: Callable[[SessionConfig], Sequence[Forced]] = lambda config: ()
+    """What the model is given before a session with that configuration. Raises PromptRefused."""
 
 
 @dataclass(slots=True)
@@ -81,6 +83,9 @@ class _Session:
     text: TextDecoder
     cutter: FrameCutter
     gate: SpeechGate = field(default_factory=SpeechGate)
+    prompt: Sequence[Forced] = ()
+    spoke: bool = False
+    """The agent has begun to speak, so who it is stays as it is."""
     lock: threading.Lock = field(default_factory=threading.Lock)
     warned: bool = False
 
@@ -90,7 +95,7 @@ class DuplexEngine:
 
     After `advance` frames carry the new fence; `rewind` says besides how much of the agent was heard, and the engine's
     policy decides what the model is told of it. `counters`: those of `SlotEngine`, and "input_gap_ticks",
-    "requests_unknown", "requests_stale", "ticks", "ticks_missed", "worker_faults", "sessions_too_long".
+    "requests_unknown", "requests_stale", "prompts_late", "ticks", "ticks_missed", "worker_faults", "sessions_too_long".
     """
 
     def __init__(
@@ -164,14 +169,24 @@ class DuplexEngine:
         return self._ticked if self._slots.taken else None
 
     def open(self, fence: Fence, config: SessionConfig, emit: Emit) -> None:
+        """See `EnginePort`. Once more with another configuration, the model is prompted anew unless it has spoken."""
+        try:
+            prompt = self._options.prompt(config)
+        except PromptRefused as refused:
+            if not self._holds(fence.session):
+                emit(EngineFailed(fence, "", refused.code, str(refused)))
+                return
+            # What it was told before still holds.
+            log.warning("session %s: %s", fence.session, refused)
+            prompt = ()
         with self._lock:
             known = self._sessions.get(fence.session)
             if known is None:
                 if not self._slots.taken:
                     self._ticked = self._clock.now()
-                lease = self._slots.admit(fence, session_seed(self._options.seed, fence.session))
+                lease = self._slots.admit(fence, session_seed(self._options.seed, fence.session), prompt)
                 cutter = FrameCutter(self._model.sample_rate, self._model.hop)
-                self._sessions[fence.session] = _Session(emit, lease, self._text(), cutter)
+                self._sessions[fence.session] = _Session(emit, lease, self._text(), cutter, prompt=prompt)
                 self._fences[fence.session] = fence
                 self._wake.set()
                 return
@@ -180,6 +195,12 @@ class DuplexEngine:
                 self._counters["requests_stale"] += 1
                 return
             known.emit = emit
+            if prompt and prompt != known.prompt:
+                if known.spoke:
+                    self._counters["prompts_late"] += 1
+                else:
+                    known.prompt = prompt
+                    self._slots.restart(known.lease, prompt)
         self.advance(fence)
 
     def append(self, session: str, start: Ticks, pcm: bytes, rate: int) -> None:
@@ -274,6 +295,7 @@ class DuplexEngine:
             known.gate.close()
         # A frame that the model was too late for is a hole in what is said, and not its end.
         speaking = not output.hushed and (begun or output.lost) and known.gate.feed(output.pcm, bool(word))
+        known.spoke = known.spoke or speaking
         pcm = np.clip(np.rint(output.pcm * 32767), -32768, 32767).astype("<i2").tobytes()
         known.emit(DuplexFrame(output.stamp, at, at + self._frame, speaking, word if speaking else ""), pcm)
 
@@ -342,6 +364,10 @@ class DuplexEngine:
                 return known
             self._counters["requests_stale"] += 1
         return None
+
+    def _holds(self, session: str) -> bool:
+        with self._lock:
+            return session in self._sessions
 
     def _find(self, session: str) -> _Session | None:
         with self._lock:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Literal, TypeVar
 
@@ -50,6 +50,23 @@ class SlotOutput(Generic[Stamp]):
     """Why this is the session's last output."""
 
 
+@dataclass(frozen=True, slots=True)
+class Forced:
+    """One frame of a prompt: what both speakers and the inner text are given in it. Codes of each codebook."""
+
+    text: int
+    said: tuple[int, ...]
+    heard: tuple[int, ...]
+
+
+class PromptRefused(ValueError):
+    """A session cannot be prepared as it is configured. `code` is what its client is told."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
 @dataclass(slots=True, kw_only=True)
 class SlotOptions:
     """How the engine treats late audio and interruptions. Lengths in frames."""
@@ -63,6 +80,8 @@ class SlotOptions:
     """Extra steps per tick at most."""
     waiting: int = 25
     """Frames of a session that may wait; the oldest beyond are not listened to."""
+    prompting: int = 12
+    """Extra steps per tick at most, while there is time, for sessions that are being prepared."""
 
 
 @dataclass(slots=True)
@@ -76,6 +95,10 @@ class _Seat(Generic[Stamp]):
     number: int = 0
     heard: deque[tuple[int, ...]] = field(default_factory=deque)
     replay: deque[tuple[int, ...]] = field(default_factory=deque)
+    prompt: deque[Forced] = field(default_factory=deque)
+    """What is left to be given before it listens."""
+    anew: bool = False
+    """It begins from its prompt again with the next tick."""
     hush: int = 0
     cut: int | None = None
     """Frame from which on nothing was heard, until the next tick has acted on it."""
@@ -85,14 +108,14 @@ class _Seat(Generic[Stamp]):
     @property
     def has_work(self) -> bool:
         # What came while a tick was running waits for the next, which prepares the slot for it.
-        return self.ready and self.cut is None and bool(self.replay or self.waiting)
+        return self.ready and self.cut is None and bool(self.prompt or self.replay or self.waiting)
 
 
 class SlotEngine(Generic[Stamp]):
     """Sessions in the slots of `model`. `now`: seconds on any clock that only grows.
 
-    `counters`: "sessions_refused", "frames_lost", "frames_stale", "slots_failed", "frames_replayed", "steps",
-    "steps_extra".
+    `counters`: "sessions_refused", "frames_lost", "frames_unready", "frames_stale", "slots_failed", "frames_replayed",
+    "frames_prompted", "steps", "steps_extra".
     """
 
     def __init__(self, model: SlotModel, options: SlotOptions | None = None, *, now: Callable[[], float]) -> None:
@@ -119,8 +142,11 @@ class SlotEngine(Generic[Stamp]):
         with self._lock:
             return self._table.taken
 
-    def admit(self, stamp: Stamp, seed: int) -> Lease:
-        """Let a slot. Raises Busy at once where none is free. `seed`: 0..2**31-1, what the session draws from."""
+    def admit(self, stamp: Stamp, seed: int, prompt: Sequence[Forced] = ()) -> Lease:
+        """Let a slot. Raises Busy at once where none is free. `seed`: 0..2**31-1, what the session draws from.
+
+        Until the model has been given all of `prompt`, the session does not listen: frames are answered with silence.
+        """
         if not 0 <= seed < 1 << 31:
             raise ValueError(f"seed {seed} is outside 0..2**31-1")
         with self._lock:
@@ -129,8 +155,20 @@ class SlotEngine(Generic[Stamp]):
             except Exception:
                 self._counters["sessions_refused"] += 1
                 raise
-            self._seats[lease] = _Seat(lease, stamp, seed)
+            self._seats[lease] = _Seat(lease, stamp, seed, prompt=deque(prompt))
             return lease
+
+    def restart(self, lease: Lease, prompt: Sequence[Forced]) -> None:
+        """Forget all that was said and begin with `prompt`; frames go on being counted."""
+        with self._lock:
+            seat = self._seats.get(lease)
+            if seat is not None:
+                self._table.soil(lease)
+                seat.prompt = deque(prompt)
+                seat.anew = True
+                seat.lost += len(seat.waiting)
+                self._counters["frames_unready"] += len(seat.waiting)
+                seat.waiting.clear()
 
     def release(self, lease: Lease) -> None:
         """Give a slot back; it can be let at once. An old lease is a finished one."""
@@ -152,6 +190,10 @@ class SlotEngine(Generic[Stamp]):
         with self._lock:
             seat = self._seats.get(lease)
             if seat is None:
+                return
+            if seat.prompt:
+                seat.lost += 1
+                self._counters["frames_unready"] += 1
                 return
             seat.waiting.append(pcm)
             if len(seat.waiting) > self.options.waiting:
@@ -181,11 +223,19 @@ class SlotEngine(Generic[Stamp]):
         """Step every session that has audio; then, while the clock is before `until`, those that are behind."""
         out: list[SlotOutput[Stamp]] = []
         self._prepare(out)
-        for turn in range(self.options.catch_up + 1):
-            if turn and until is not None and self._now() >= until:
+        # Whoever is being prepared must not make the others late, so a step is only begun that will end in time.
+        longest, began = 0.0, self._now()
+        for turn in range(1 + max(self.options.catch_up, self.options.prompting)):
+            if turn:
+                longest, began = max(longest, self._now() - began), self._now()
+            if turn and until is not None and began + longest >= until:
                 break
             with self._lock:
-                seats = [seat for seat in self._seats.values() if seat.has_work]
+                seats = [
+                    seat
+                    for seat in self._seats.values()
+                    if seat.has_work and turn <= (self.options.prompting if seat.prompt else self.options.catch_up)
+                ]
                 if not seats:
                     break
                 work = [self._take(seat) for seat in seats]
@@ -202,6 +252,10 @@ class SlotEngine(Generic[Stamp]):
                 mask[slot] = True
             for seat in self._seats.values():
                 seat.ready = True
+                if seat.anew:
+                    seat.anew, seat.cut, seat.hush = False, None, 0
+                    seat.heard.clear()
+                    seat.replay.clear()
                 seeds[seat.lease.slot] = seat.seed
                 back[seat.lease.slot] = self._cut(seat)
                 while seat.lost:
@@ -235,6 +289,10 @@ class SlotEngine(Generic[Stamp]):
         )
 
     def _take(self, seat: _Seat[Stamp]) -> _Work[Stamp]:
+        if seat.prompt:
+            self._counters["frames_prompted"] += 1
+            forced = seat.prompt.popleft()
+            return _Work(seat, seat.stamp, -1, None, forced.heard, False, forced)
         hushed = bool(seat.replay) or seat.hush > 0
         if seat.replay:
             self._counters["frames_replayed"] += 1
@@ -278,7 +336,8 @@ class SlotEngine(Generic[Stamp]):
         batch = self.model.batch
         run, hears, hush = (torch.zeros(batch, dtype=torch.bool) for _ in range(3))
         pcm = torch.zeros(batch, self.model.hop)
-        codes = torch.zeros(batch, self.model.codebooks, dtype=torch.int64)
+        codes, said = (torch.zeros(batch, self.model.codebooks, dtype=torch.int64) for _ in range(2))
+        forced, text = torch.zeros(batch, dtype=torch.bool), torch.zeros(batch, dtype=torch.int64)
         for job in work:
             slot = job.seat.lease.slot
             run[slot] = True
@@ -288,12 +347,14 @@ class SlotEngine(Generic[Stamp]):
                 pcm[slot] = torch.from_numpy(job.pcm)
             elif job.codes is not None:
                 codes[slot] = torch.tensor(job.codes)
-        return StepInput(run, hears, pcm, codes, hush)
+            if job.forced is not None:
+                forced[slot], text[slot], said[slot] = True, job.forced.text, torch.tensor(job.forced.said)
+        return StepInput(run, hears, pcm, codes, hush, forced, text, said)
 
 
 @dataclass(frozen=True, slots=True)
 class _Work(Generic[Stamp]):
-    """What one seat does in one step: hear a frame, or replay one."""
+    """What one seat does in one step: hear a frame, replay one, or be given one."""
 
     seat: _Seat[Stamp]
     stamp: Stamp
@@ -301,6 +362,7 @@ class _Work(Generic[Stamp]):
     pcm: Pcm | None
     codes: tuple[int, ...] | None
     hushed: bool
+    forced: Forced | None = None
 
 
-__all__ = ["Policy", "SlotEngine", "SlotOptions", "SlotOutput", "StepOutput"]
+__all__ = ["Forced", "Policy", "PromptRefused", "SlotEngine", "SlotOptions", "SlotOutput", "StepOutput"]

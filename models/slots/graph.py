@@ -23,12 +23,10 @@ class GraphedModel:
         self.codebooks, self.margin = model.codebooks, model.margin
         self._graph: torch.cuda.CUDAGraph | None = None
         nobody = torch.zeros(model.batch, dtype=torch.bool, device=device)
+        codes = torch.zeros(model.batch, model.codebooks, dtype=torch.int64, device=device)
+        pcm = torch.zeros(model.batch, model.hop, device=device)
         self._given = StepInput(
-            nobody,
-            nobody.clone(),
-            torch.zeros(model.batch, model.hop, device=device),
-            torch.zeros(model.batch, model.codebooks, dtype=torch.int64, device=device),
-            nobody.clone(),
+            nobody, nobody.clone(), pcm, codes, nobody.clone(), nobody.clone(), codes[:, 0].clone(), codes.clone()
         )
         if device.type == "cuda":
             self._capture(device)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 
@@ -25,6 +26,17 @@ class StepInput:
     """int64 [batch, codebooks]: what the user said, for slots that run and do not hear."""
     hush: Tensor
     """bool [batch]: the agent is made to be silent in this frame, whatever it would have said."""
+    forced: Tensor
+    """bool [batch]: what the agent thinks and says in this frame is given and not drawn, and not heard by anybody."""
+    text: Tensor
+    """int64 [batch]: the token of the inner text where `forced`."""
+    said: Tensor
+    """int64 [batch, codebooks]: the agent's codes where `forced`."""
+
+    @classmethod
+    def free(cls, run: Tensor, hears: Tensor, pcm: Tensor, codes: Tensor, hush: Tensor) -> StepInput:
+        """A step in which nothing is forced."""
+        return cls(run, hears, pcm, codes, hush, torch.zeros_like(run), torch.zeros_like(codes[:, 0]), codes)
 
 
 @dataclass(frozen=True, slots=True)

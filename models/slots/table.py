@@ -70,6 +70,11 @@ class SlotTable:
         """Whether `lease` is still the present one of its slot."""
         return lease.slot in self._since and self._generations[lease.slot] == lease.generation
 
+    def soil(self, lease: Lease) -> None:
+        """The slot must be zeroed although it stays let: its session begins anew."""
+        if self.holds(lease):
+            self._unclean.add(lease.slot)
+
     def clean(self) -> frozenset[int]:
         """Slots whose state must be zeroed before the next step; asked once, they count as zeroed."""
         unclean = frozenset(self._unclean)

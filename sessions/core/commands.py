@@ -7,7 +7,7 @@ from .asides import Asides
 from .config import SessionConfig
 from .context import ContextEntry
 from .conversation import Item
-from .effects import Count, Effect, Notify, OpenPerception
+from .effects import Count, Effect, Notify, OpenEngine, OpenPerception
 from .errors import CommandError
 from .events import (
     CommandRejected,
@@ -99,7 +99,11 @@ class Commands:
         listened = s.config.turns is not None
         if _idle_timeout(config) != _idle_timeout(s.config):
             self._listening.stir()
+        other = (config.instructions, config.voice) != (s.config.instructions, s.config.voice)
         s.config = config
+        if other and s.opened and config.responses and s.abilities.engine_turns:
+            # Nothing asks it for a response, so nothing else would tell it who it is.
+            self._out.append(OpenEngine(s.fence, config))
         if (config.turns is not None) != listened:
             self._listening.forget()
         self._out.append(OpenPerception.of(config))

@@ -347,12 +347,15 @@ _MOSHI = CapabilityDescriptor(
     output_rate=Stated(SAMPLE_RATE, PAPER),
     interruptible=Stated(True, ENGINE),
     rewindable=Stated(True, ENGINE),
+    prompt=Absent(PAPER),
     bounded=Stated(False, f"{PACKAGE}: attention over a moving window"),
 )
 
 PUBLISHED: Mapping[str, CapabilityDescriptor] = {
     "moshi": _MOSHI,
-    "personaplex": replace(_MOSHI, variant=Stated("PersonaPlex", PERSONAPLEX)),
+    "personaplex": replace(
+        _MOSHI, variant=Stated("PersonaPlex", PERSONAPLEX), prompt=Stated("role as text, voice as audio", PERSONAPLEX)
+    ),
 }
 
 FAMILY = Family(

@@ -21,6 +21,7 @@ from .config import MoshiConfig
 from .errors import CodecUnfit, OutOfMemory
 from .language import MoshiLM
 from .names import translate
+from .prompt import Prompts, prompts_of, read_voices, speechless
 from .slots import MoshiSlots, Sampling
 from .text import Numbers, Wordless, load_pieces
 
@@ -32,10 +33,14 @@ TOKENIZER_FILE = "tokenizer_spm_32k_3.model"
 
 @dataclass(frozen=True, slots=True)
 class LoadedMoshi:
-    """A model ready to be stepped. `text()` makes a decoder for one session's inner text."""
+    """A model ready to be stepped. `text()` makes a decoder for one session's inner text.
+
+    `prompts`: how sessions are prepared, for a model that was taught to be.
+    """
 
     model: MoshiSlots
     text: Callable[[], TextDecoder]
+    prompts: Prompts | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,8 +59,10 @@ def load(folder: Path, placement: Placement) -> LoadedMoshi:
     `config.json` names the files; where it does not, they have their published names. Without a tokenizer, or without
     the package to read it, it is served all the same and its words are not shown.
 
+    A model that takes prompts needs the tokenizer for instructions, and finds its voices in a folder of recordings.
+
     Raises CheckpointError: missing or truncated files, wrong shapes, a codec or a tokenizer that does not belong to the
-    model, too little memory.
+    model, a voice that cannot be used, too little memory.
     """
     fields = read_json(folder / CONFIG_FILE)
     f = Fields(str(folder / CONFIG_FILE), fields)
@@ -93,8 +100,12 @@ def load(folder: Path, placement: Placement) -> LoadedMoshi:
         fill(lm, translated, str(path), placement.dtype)
         model = _assemble(lm.eval(), codec, placement, sampling)
     silent = frozenset({config.text_pad, config.text_end_pad})
-    tokenizer = folder / names["tokenizer"]
-    return LoadedMoshi(model, load_pieces(tokenizer, config.text_tokens, silent) or Wordless)
+    tokenizer = load_pieces(folder / names["tokenizer"], config.text_tokens, silent)
+    prompts = None
+    if config.prompted:
+        voices = read_voices(folder, codec.config.sample_rate)
+        prompts = prompts_of(config, codec, tokenizer.encode if tokenizer is not None else speechless, voices)
+    return LoadedMoshi(model, tokenizer.text if tokenizer is not None else Wordless, prompts)
 
 
 def random(placement: Placement, *, seed: int = 0, config: MoshiConfig | None = None) -> LoadedMoshi:

@@ -57,6 +57,8 @@ class MoshiConfig:
     delays: tuple[int, ...]
     biased: bool
     """Output projections have a bias."""
+    prompted: bool
+    """It was taught to be given a voice and a role before a conversation, as PersonaPlex was."""
     depth_in_checkpoint: int
     """Codebooks that the checkpoint's depth transformer says; more than `agent` where it was taught to guess the user's
     too, which nobody needs who hears them."""
@@ -71,7 +73,13 @@ class MoshiConfig:
 
     @classmethod
     def read(cls, fields: Mapping[str, object]) -> MoshiConfig:
-        """From a checkpoint's `config.json`. Raises ConfigInvalid."""
+        """From a checkpoint's `config.json`. Raises ConfigInvalid.
+
+        PersonaPlex's holds no sizes: it is the published model, whose depth transformer says all streams.
+        """
+        prompted = fields.get("model_type") == "personaplex"
+        if prompted:
+            fields = {**PUBLISHED, "dep_q": PUBLISHED["n_q"], **fields}
         f = Fields("moshi config", fields)
         for name, what in _SILENT.items():
             if fields.get(name):
@@ -150,6 +158,7 @@ class MoshiConfig:
             user=streams - agent,
             delays=delays,
             biased=f.flag("bias_proj", False),
+            prompted=prompted,
             depth_in_checkpoint=depth_steps,
         )
 

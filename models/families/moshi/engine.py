@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -49,6 +50,7 @@ def engine_of(
     loaded: LoadedMoshi, *, policy: Policy = "rewind", clock: Clock | None = None, worker: bool = True
 ) -> DuplexEngine:
     """The engine of a loaded model. Raises ValueError for policy "rewind" where it was loaded without a margin."""
-    return DuplexEngine(
-        loaded.model, loaded.text, DuplexOptions(slots=SlotOptions(policy=policy)), clock=clock, worker=worker
-    )
+    options = DuplexOptions(slots=SlotOptions(policy=policy))
+    if loaded.prompts is not None:
+        options = replace(options, prompt=loaded.prompts, voices=loaded.prompts.names)
+    return DuplexEngine(loaded.model, loaded.text, options, clock=clock, worker=worker)

@@ -29,5 +29,9 @@ class OutOfMemory(CheckpointError):
         self.needed = needed
 
 
+class VoiceUnfit(CheckpointError):
+    """A recording beside the checkpoint cannot show the model a voice."""
+
+
 class TokenizerUnfit(CheckpointError):
     """The text tokenizer cannot be used with this checkpoint."""

@@ -69,6 +69,8 @@ class MoshiSlots:
         quiet = [torch.tensor([config.text_pad], device=device), codec.silence[: config.agent].to(device)]
         self._quiet = torch.cat(quiet)
         self._text = torch.zeros(batch, dtype=torch.int64, device=device)
+        self._prompted = torch.zeros(batch, dtype=torch.int64, device=device)
+        """Frames of each slot from its beginning on that were given and not drawn."""
 
     @property
     def device(self) -> torch.device:
@@ -81,6 +83,7 @@ class MoshiSlots:
         self.codec.reset(mask)
         self._tokens.copy_(torch.where(mask[:, None, None], self._initial[None, :, None], self._tokens))
         self._seed.copy_(torch.where(mask, seed.to(self.device), self._seed))
+        self._prompted.masked_fill_(mask, 0)
 
     @torch.no_grad()
     def stand_at(self, frames: int) -> None:
@@ -100,7 +103,12 @@ class MoshiSlots:
         run, hears, hush = given.run.to(device), given.hears.to(device), given.hush.to(device)
         codes, heard_well = self.codec.encode(given.pcm.to(device), hears)
         heard = torch.where(hears[:, None], codes, given.codes.to(device))
-        text, said, begun, thought_well = self.advance(heard, run, hush)
+        forced = given.forced.to(device) & run
+        text, said, begun, thought_well = self.advance(
+            heard, run, hush, (forced, given.text.to(device), given.said.to(device))
+        )
+        # What is given nobody hears.
+        begun = begun & ~forced
         pcm, spoke_well = self.codec.decode(torch.where(begun[:, None], said, self.codec.silence), run & begun)
         finite = thought_well & (heard_well | ~hears) & (spoke_well | ~begun)
         return StepOutput(
@@ -111,12 +119,16 @@ class MoshiSlots:
             finite,
         )
 
-    def advance(self, heard: Tensor, run: Tensor, hush: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def advance(
+        self, heard: Tensor, run: Tensor, hush: Tensor, given: tuple[Tensor, Tensor, Tensor] | None = None
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """The language model's part of a step, on codes.
 
-        Takes the user's codes int64 [batch, codebooks], and masks bool [batch]. Returns the text int64 [batch] and the
-        agent's codes int64 [batch, codebooks] of the frame that is complete now, in which slots there is one, and in
-        which all numbers were finite.
+        Takes the user's codes int64 [batch, codebooks], and masks bool [batch]. `given`: in which slots the agent's
+        frame is given, bool [batch], its text int64 [batch] and codes int64 [batch, codebooks].
+
+        Returns the text int64 [batch] and the agent's codes int64 [batch, codebooks] of the frame that is complete now,
+        in which slots there is one, and in which all numbers were finite.
         """
         config = self.lm.config
         agent, position = config.agent, self.streams.position
@@ -129,6 +141,14 @@ class MoshiSlots:
         self._write(
             slice(0, 1 + agent), position, torch.where(at_once, self._quiet, current), run & hush, delayed=False
         )
+        if given is not None:
+            forced, text, codes = given
+            frame = torch.cat([text[:, None], codes[:, :agent]], dim=1)
+            self._write(slice(0, 1 + agent), position, frame, forced, delayed=True)
+            self._prompted.copy_(torch.where(forced, position + 1, self._prompted))
+        # Of the next position, what belongs to a frame that was given stands there already.
+        kept = position[:, None] + 1 - self._delays[: 1 + agent] < self._prompted[:, None]
+        there = self._read(slice(0, 1 + agent), position + 1, delayed=False)
         tokens = self._read(slice(None), position, delayed=False)
         tokens = torch.where(position[:, None] <= self._delays, self._initial, tokens)
 
@@ -137,8 +157,13 @@ class MoshiSlots:
         noise = keys(self._seed, position, 1 + agent)
         text = self._draw(logits, TEXT_STREAM, noise)
         text = torch.where(hush, self._quiet[0], text)
-        said = self.lm.depth(hidden, text, lambda logits, codebook: self._draw(logits, codebook + 1, noise))
-        said = torch.where(hush[:, None], self._quiet[1:], said)
+        text = torch.where(kept[:, 0], there[:, 0], text)
+
+        def draw(logits: Tensor, codebook: int) -> Tensor:
+            return torch.where(kept[:, codebook + 1], there[:, codebook + 1], self._draw(logits, codebook + 1, noise))
+
+        said = self.lm.depth(hidden, text, draw)
+        said = torch.where(hush[:, None] & ~kept[:, 1:], self._quiet[1:], said)
         self._write(slice(0, 1 + agent), position + 1, torch.cat([text[:, None], said], dim=1), run, delayed=False)
 
         complete = position + 1 - config.longest_delay

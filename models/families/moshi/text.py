@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from models.slots.duplex import TextDecoder
@@ -59,8 +60,16 @@ class Wordless:
         return ""
 
 
-def load_pieces(path: Path, tokens: int, silent: frozenset[int]) -> Callable[[], TextDecoder] | None:
-    """Makes decoders for the SentencePiece model at `path`, for a model that knows `tokens` of them.
+@dataclass(frozen=True, slots=True)
+class Tokenizer:
+    """Both ways: `text()` makes a decoder for one session's inner text, `encode` gives the tokens of a text."""
+
+    text: Callable[[], TextDecoder]
+    encode: Callable[[str], tuple[int, ...]]
+
+
+def load_pieces(path: Path, tokens: int, silent: frozenset[int]) -> Tokenizer | None:
+    """The SentencePiece model at `path`, for a model that knows `tokens` of them.
 
     None where the file or the package `sentencepiece` is not there; the log says what to do. Raises TokenizerUnfit for
     a file that is damaged or belongs to another model.
@@ -85,4 +94,6 @@ def load_pieces(path: Path, tokens: int, silent: frozenset[int]) -> Callable[[],
         )
     pieces = [processor.id_to_piece(token) for token in range(size)]
     quiet = silent | {token for token in range(size) if processor.is_control(token) or processor.is_unknown(token)}
-    return lambda: Pieces(pieces, frozenset(quiet))
+    return Tokenizer(
+        lambda: Pieces(pieces, frozenset(quiet)), lambda text: tuple(int(token) for token in processor.encode(text))
+    )

@@ -65,7 +65,7 @@ def test_a_model_speaks_through_it_and_a_session_depends_on_nobody() -> None:
         out = []
         for frame, other in zip(audio(8, 3), audio(8, 3, seed), strict=True):
             pcm = torch.stack([other[0], frame[1], other[2]])
-            given = StepInput(everyone(3), everyone(3), pcm, torch.zeros(3, 4, dtype=torch.int64), ~everyone(3))
+            given = StepInput.free(everyone(3), everyone(3), pcm, torch.zeros(3, 4, dtype=torch.int64), ~everyone(3))
             out.append(model.step(given))
             model.rewind(torch.tensor([seed % 2, 0, 0]))
         return out

@@ -153,6 +153,15 @@ def test_a_new_configuration_holds_at_once_and_is_told() -> None:
     assert effects_in(world.post(ResponseCreate()), StartResponse)[0].instructions == "be brief"
 
 
+def test_an_engine_that_owns_its_turns_is_told_who_it_is_when_that_changes_and_no_other() -> None:
+    config = replace(QUIET, instructions="be brief")
+    world = desk(abilities=DUPLEX)
+    (told,) = effects_in(world.post(ConfigUpdate(config)), OpenEngine)
+    assert (told.config, told.fence.epoch) == (config, 0)
+    assert effects_in(world.post(ConfigUpdate(replace(config, language="de"))), OpenEngine) == []
+    assert effects_in(desk().post(ConfigUpdate(config)), OpenEngine) == []
+
+
 def test_the_voice_cannot_change_once_the_agent_has_spoken() -> None:
     world = desk()
     world.post(ConfigUpdate(replace(QUIET, voice="low")))

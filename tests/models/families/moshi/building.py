@@ -49,7 +49,7 @@ def give(
     everyone = ~nobody if run is None else run
     heard = torch.zeros(model.batch, model.codebooks, dtype=torch.int64) if codes is None else codes
     return model.step(
-        StepInput(everyone, everyone if codes is None else nobody, pcm, heard, nobody if hush is None else hush)
+        StepInput.free(everyone, everyone if codes is None else nobody, pcm, heard, nobody if hush is None else hush)
     )
 
 
