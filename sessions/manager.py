@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import secrets
 from collections.abc import Sequence
@@ -150,13 +151,10 @@ class SessionManager:
     async def drain(self, patience: float) -> None:
         """Take no more sessions, and give those that there are `patience` seconds to end by themselves."""
         self._closing = True
-        loop = asyncio.get_running_loop()
-        until = loop.time() + patience
-        while self._runners and loop.time() < until:
-            waits = [asyncio.ensure_future(runner.done.wait()) for runner in self._runners.values()]
-            await asyncio.wait(waits, timeout=until - loop.time())
-            for wait in waits:
-                wait.cancel()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(patience):
+                for runner in list(self._runners.values()):
+                    await runner.done.wait()
 
     async def close(self, reason: str = "server_shutdown") -> None:
         """End all sessions, or hand them over to whoever their clients come back to, and wait for it; further ones are

@@ -149,6 +149,8 @@ class Runner:
         self._pcm: bytes | None = None
         self._pcm_rate = 0
         self._keeping: Keeping | None = None
+        self._lost_to: int | None = None
+        """The incarnation that owns the session now, where that is another process's."""
         self._figures = Figures() if manager.observer is not None else None
         self._journal: Journal | None = None
         if manager.recorder is not None:
@@ -251,7 +253,7 @@ class Runner:
             self._at_once = 0
         self._at_once += 1
         free = self._at_once <= BATCH and self._manager.keeper.fresh
-        return free and self._fault is None and not self._core.state.closed
+        return free and self._fault is None and self._lost_to is None and not self._core.state.closed
 
     def put(self, mail: Mail) -> None:
         """Add to the mailbox; the session's task comes to it."""
@@ -293,7 +295,8 @@ class Runner:
 
     def owned_by_another(self, incarnation: int) -> None:
         self._keeping = None
-        self.put(Mail(OwnershipLost(incarnation)))
+        self._lost_to = incarnation
+        self._wake.set()
 
     def refused(self, why: Busy) -> None:
         self._keeping = None
@@ -310,6 +313,8 @@ class Runner:
                     raise self._fault
                 if not self._manager.keeper.fresh:
                     await self._manager.keeper.ask()
+                if self._lost_to is not None:
+                    self._handle(OwnershipLost(self._lost_to))  # ahead of everything that waits
                 handled = 0
                 while not self._core.state.closed and (mail := self.mailbox.take()) is not None:
                     self._handle(mail.event, mail.pcm, mail.rate, mail.carrier)
