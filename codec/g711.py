@@ -12,7 +12,7 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from .pcm import Samples, to_bytes, to_samples
+from .pcm import Samples, to_samples
 
 Law = Literal["ulaw", "alaw"]
 
@@ -70,13 +70,13 @@ def _bit_length(values: NDArray[np.int32]) -> NDArray[np.int32]:
     return np.frexp(values)[1].astype(np.int32)
 
 
-_EXPAND: Final[dict[Law, NDArray[np.int16]]] = {"ulaw": _expand_ulaw(), "alaw": _expand_alaw()}
+_EXPAND: Final = {"ulaw": _expand_ulaw().astype("<i2"), "alaw": _expand_alaw().astype("<i2")}
 _COMPRESS: Final[dict[Law, NDArray[np.uint8]]] = {"ulaw": _compress_ulaw(), "alaw": _compress_alaw()}
 
 
 def decode(codes: bytes, law: Law) -> bytes:
     """G.711 codes, one byte per 8 kHz sample, to PCM16 little-endian bytes (twice as many)."""
-    return to_bytes(_EXPAND[law].take(np.frombuffer(codes, dtype=np.uint8)))
+    return _EXPAND[law].take(np.frombuffer(codes, dtype=np.uint8)).tobytes()
 
 
 def encode(pcm: bytes, law: Law) -> bytes:

@@ -19,6 +19,8 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.frames import CloseCode
 from websockets.protocol import State
 
+from .websocket_frames import FrameEdges, plain_text
+
 if sys.platform != "win32":
     import fcntl
     import termios
@@ -51,6 +53,8 @@ class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
     """The `ws=` class for uvicorn; a `Wire` for the carrier."""
 
     _deliver: Callable[[str | bytes], bool] | None = None
+    _edges: FrameEdges | None = None
+    """Where frames are in what the parser was given; None: it was given something else besides."""
 
     def connection_made(self, transport: BaseTransport) -> None:
         super().connection_made(transport)
@@ -64,6 +68,47 @@ class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
     async def run_asgi(self) -> None:
         self.scope["extensions"] = {**(self.scope["extensions"] or {}), EXTENSION: {"wire": self}}
         await super().run_asgi()
+
+    def data_received(self, data: bytes) -> None:
+        if self._edges is None:
+            # uvicorn hands over the request that asked for a WebSocket as one piece, rebuilt from its headers.
+            alone = not self.handshake_initiated and data.find(b"\r\n\r\n") == len(data) - 4
+            super().data_received(data)
+            if alone and self.handshake_initiated:
+                self._edges = FrameEdges()
+            return
+        if self._deliver is not None and self._edges.between and not self.conn.extensions:
+            at = self._take_plain(data)
+            if at == len(data):
+                return
+            data = data[at:]
+        self._edges.feed(data)
+        super().data_received(data)
+
+    def _take_plain(self, data: bytes) -> int:
+        """Deliver the plain messages that `data` begins with, past the parser; returns where the rest begins."""
+        at = 0
+        while self.conn.state is State.OPEN and not self.close_sent and (found := plain_text(data, at)) is not None:
+            payload, end = found
+            if self.config.ws_max_size < len(payload):
+                break
+            at = end
+            self._deliver_text(payload)
+        return at
+
+    def _deliver_text(self, payload: bytes | bytearray | memoryview) -> None:
+        try:
+            text = str(payload, "utf-8")
+        except UnicodeDecodeError:
+            self.conn.fail(CloseCode.INVALID_DATA, "a text message must be UTF-8")
+            self.handle_parser_exception()
+            return
+        self._deliver_message(text)
+
+    def _deliver_message(self, message: str | bytes) -> None:
+        if self._deliver is not None and not self._deliver(message) and not self.read_paused:
+            self.read_paused = True
+            self.transport.pause_reading()
 
     def has_room(self) -> bool:
         """Whether a message would go to the kernel at once, as far as it takes it."""
@@ -128,17 +173,10 @@ class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
             return
         data = self.frames[0] if len(self.frames) == 1 else b"".join(self.frames)
         self.frames = []
-        message: str | bytes = bytes(data)
         if self.curr_msg_data_type == "text":
-            try:
-                message = data.decode()
-            except UnicodeDecodeError:
-                self.conn.fail(CloseCode.INVALID_DATA, "a text message must be UTF-8")
-                self.handle_parser_exception()
-                return
-        if not self._deliver(message) and not self.read_paused:
-            self.read_paused = True
-            self.transport.pause_reading()
+            self._deliver_text(data)
+        else:
+            self._deliver_message(bytes(data))
 
     def unsent(self) -> int:
         """Bytes that were handed over and have not left this machine, or were not acknowledged yet."""

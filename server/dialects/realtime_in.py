@@ -74,6 +74,18 @@ def audio(value: Json, path: str, media: str) -> tuple[bytes, int]:
     return raw, 24000
 
 
+def plain_audio(text: str, media: str) -> InputAudio | None:
+    """What `append` makes of audio in order, by a shorter way; None for any other, which is to go the long one."""
+    try:
+        raw = binascii.a2b_base64(text, strict_mode=True)
+    except ValueError:
+        return None
+    law = _LAWS.get(media)
+    if law is not None and raw:
+        return InputAudio(g711.decode(raw, law), g711.RATE)
+    return InputAudio(raw, 24000) if raw and len(raw) % 2 == 0 else None
+
+
 def append(event: Object, media: str) -> list[InputAudio]:
     """`input_audio_buffer.append`; `media` is the input format in force."""
     pcm, rate = audio(required(event, "audio", "audio"), "audio", media)

@@ -402,3 +402,115 @@ def test_a_session_without_room_stops_the_reading_and_gets_everything_in_the_end
     serve(new_loop, handler, client)
     assert sum(isinstance(event, InputClear) for event in session.posted) == 5000
     assert isinstance(session.posted[-1], CarrierLost)
+
+
+class DeafTransport(asyncio.Transport):
+    """Takes what is written and does nothing with it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = b""
+        self.closed = False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.written += data
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def close(self) -> None:
+        self.closed = True
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return default
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+
+REQUEST = (
+    b"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+)
+
+
+async def delivered(chunks: list[bytes], early: bytes = b"") -> tuple[list[str | bytes], bytes]:
+    """What a taker is given of the bytes of a peer, and what the peer gets after the handshake."""
+    taken = asyncio.Event()
+    got: list[str | bytes] = []
+
+    def take(message: str | bytes) -> bool:
+        got.append(message)
+        return True
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "websocket.accept"})
+        scope["extensions"][EXTENSION]["wire"].take(take)
+        taken.set()
+        await receive()
+
+    config = uvicorn.Config(app, ws_per_message_deflate=False, log_config=None)
+    config.load()
+    config.loaded_app = app
+    protocol = BoundedWebSocketProtocol(config, uvicorn.server.ServerState(), {})
+    transport = DeafTransport()
+    protocol.connection_made(transport)
+    protocol.data_received(REQUEST + early)
+    await taken.wait()
+    greeting = len(transport.written)
+    for chunk in chunks:
+        protocol.data_received(chunk)
+    protocol.connection_lost(None)
+    return got, transport.written[greeting:]
+
+
+def sent(opcode: Opcode, payload: bytes, fin: bool = True) -> bytes:
+    return Frame(opcode, payload, fin).serialize(mask=True)
+
+
+async def test_plain_messages_among_all_others_come_once_and_in_order_however_the_bytes_are_cut() -> None:
+    stream = (
+        sent(Opcode.TEXT, b"one")
+        + sent(Opcode.TEXT, "zwölf".encode())
+        + sent(Opcode.TEXT, b"in ", fin=False)
+        + sent(Opcode.PING, b"alive?")
+        + sent(Opcode.CONT, b"parts")
+        + sent(Opcode.TEXT, b"after" * 100)
+        + sent(Opcode.BINARY, b"\x00\x01")
+        + sent(Opcode.TEXT, b"")
+        + sent(Opcode.TEXT, b"last")
+    )
+    expected = ["one", "zwölf", "in parts", "after" * 100, b"\x00\x01", "", "last"]
+    pong = Frame(Opcode.PONG, b"alive?").serialize(mask=False)
+    for size in (1, 3, 7, 50, 1000, len(stream)):
+        chunks = [stream[start : start + size] for start in range(0, len(stream), size)]
+        assert await delivered(chunks) == (expected, pong), size
+        got, _ = await delivered(chunks[1:], early=chunks[0])
+        assert got == expected, size
+
+
+async def test_a_message_longer_than_a_short_header_can_say_goes_past_the_plain_way() -> None:
+    stream = sent(Opcode.TEXT, b"long" * 20_000) + sent(Opcode.TEXT, b"last")
+    for size in (5, 40_000, len(stream)):
+        got, _ = await delivered([stream[:size], stream[size:]])
+        assert got == ["long" * 20_000, "last"], size
+
+
+async def test_a_message_in_the_middle_of_another_ends_the_connection_as_the_library_says() -> None:
+    got, answer = await delivered(
+        [sent(Opcode.TEXT, b"in ", fin=False), sent(Opcode.TEXT, b"another"), sent(Opcode.TEXT, b"late")]
+    )
+    assert got == []
+    assert answer[2:4] == (1002).to_bytes(2, "big")
+
+
+async def test_plain_text_that_is_not_utf_8_ends_the_connection() -> None:
+    got, answer = await delivered(
+        [sent(Opcode.TEXT, b"fine") + sent(Opcode.TEXT, b"\xff") + sent(Opcode.TEXT, b"late")]
+    )
+    assert got == ["fine"]
+    assert answer[2:4] == (1007).to_bytes(2, "big")
