@@ -14,6 +14,7 @@ from .app import Talkover
 from .carriers.tls import http_over_tls
 from .carriers.uvicorn_websocket import BoundedWebSocketProtocol
 from .carriers.websocket import WIRE_MAX_MESSAGE
+from .garbage import spare_what_stays
 from .settings import Settings, SettingsError
 from .tls import self_signed, server_context
 
@@ -117,6 +118,7 @@ async def _tell(app: Talkover, server: uvicorn.Server) -> None:
     if app.failure is not None:
         server.should_exit = True
         return
+    spare_what_stays()
     where = address(app.settings, listening_port(server))
     print(f"Talkover serves on {where} (Realtime: {where.replace('http', 'ws', 1)}/v1/realtime)", flush=True)
     if app.settings.tls_self_signed:
