@@ -206,12 +206,14 @@ class Telephony:
         number = one.caller
         try:
             reason = await carrier.run(handle)
-            log.info("call %s of %s %s ended: %s", one.id, call.vendor, one.shown, reason)
-            self._counters.add(f"{CALLS}_ended_{reason}"[:80])
         finally:
-            if one.carrier is carrier:
-                self._calls.pop(_key(one), None)
             self._limits.leave(number)
+        # Where the line was lost the session may wait for its vendor to connect again, which then finds the call here.
+        await handle.closed()
+        if one.carrier is carrier:
+            self._calls.pop(_key(one), None)
+            log.info("call %s of %s ended: %s", one.id, one.shown, reason)
+            self._counters.add(f"{CALLS}_ended_{reason}"[:80])
 
     def _refused(self, vendor: str, code: str) -> None:
         self._counters.add(REFUSED)
@@ -286,7 +288,7 @@ class Telephony:
         self._calls[_key(one)] = one
         self._counters.add(CALLS)
         self._counters.add(f"{CALLS}_{call.vendor}")
-        log.info("call %s of %s %s began as session %s", one.id, call.vendor, one.shown, handle.session)
+        log.info("call %s of %s began", one.id, one.shown)
         return one, handle
 
     # --- what the vendor asks for ------------------------------------------------------------------------------------
