@@ -6,7 +6,9 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from .core import counters
+from .core.context import ImageRef
 from .core.events import Event, ItemCreate
+from .core.records import Plain
 from .core.timeline import Ticks
 from .mailbox import Mail
 
@@ -54,6 +56,16 @@ class SessionHandle:
         """Add an item whose content is audio. It lies on the input track like live audio, but opens no turn."""
         if self._may():
             self._runner.item(create, pcm, rate)
+
+    def image(self, image: ImageRef, data: bytes) -> None:
+        """The file of an image that the next item names. On the event loop only."""
+        if self._may():
+            self._runner.image(image, data)
+
+    def note(self, note: Plain) -> None:
+        """Keep `note` with the session, for whoever goes on with it in another process."""
+        if self._may():
+            self._runner.note(note)
 
     def _may(self) -> bool:
         if not self.current:

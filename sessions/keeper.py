@@ -12,6 +12,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Coroutine
+from dataclasses import dataclass
 from typing import Final, Protocol, get_args
 
 from .core.events import Event
@@ -19,7 +20,7 @@ from .core.records import Plain, Reader, to_plain
 from .core.session import Session
 from .core.timeline import Ticks
 from .counters import Counters
-from .ownership import DirectoryDown, Lease, OwnershipInMemory, OwnershipPort, Taken, Write, Written, too_many
+from .ownership import DirectoryDown, Lease, OwnershipInMemory, OwnershipPort, Taken, Write, Written, too_many, unknown
 from .ports import Busy
 
 log = logging.getLogger(__name__)
@@ -64,6 +65,17 @@ class Keeping:
         self.since = 0
         self.tokens_due = False
         self.over = False
+        self._note: Plain = None
+
+    @property
+    def note(self) -> Plain:
+        """What the carrier's side wants to find again, beside the core's state."""
+        return self._note
+
+    @note.setter
+    def note(self, note: Plain) -> None:
+        self._note = note
+        self.full = self.outside
 
     def event(self, event: Event, now: Ticks) -> None:
         """`event` was handled at `now`."""
@@ -87,7 +99,8 @@ class Keeping:
             self.full = False
             self.since = 0
             self.waiting.clear()
-            return Write(lease, (), json.dumps(self.kept.plain(), separators=(",", ":")).encode())
+            whole = {"core": self.kept.plain(), "note": self._note}
+            return Write(lease, (), json.dumps(whole, separators=(",", ":")).encode())
         if not self.waiting:
             return None
         entries, self.waiting = self.waiting, []
@@ -136,11 +149,32 @@ class Keeper:
         keeping = self._all[kept.session] = Keeping(kept, tenant, token, limit, None, False)
         return keeping
 
-    def go_on(self, kept: Kept, tenant: str, taken: Taken, *tokens: str) -> Keeping:
-        """A session that was taken over."""
+    async def recover(self, session: str, tenant: str, token: str, next_token: str) -> Recovered:
+        """Become the owner of another process's session. Raises NotResumable, DirectoryDown."""
+        taken = await self.port.take_over(session, tenant, token, next_token)
+        try:
+            return recovered(taken, next_token, token)
+        except ValueError as why:
+            log.error("session %s cannot be restored: %s", session, why)
+            await self.port.release(taken.lease)
+            raise unknown(session) from why
+
+    def let_go(self, found: Recovered) -> None:
+        """It was recovered and cannot go on here; another process may have it."""
+        self._spawn(self._let_go(found.taken.lease))
+
+    async def _let_go(self, lease: Lease) -> None:
+        try:
+            await self.port.hand_over(lease)
+        except DirectoryDown:
+            self.counters.add("directory_down")
+
+    def go_on(self, kept: Kept, tenant: str, found: Recovered) -> Keeping:
+        """The session that was recovered is open here."""
         self.start()
-        keeping = self._all[kept.session] = Keeping(kept, tenant, tokens[0], None, taken.lease, True)
-        keeping.offer(*tokens)
+        keeping = self._all[kept.session] = Keeping(kept, tenant, found.tokens[0], None, found.taken.lease, True)
+        keeping.note = found.note
+        keeping.offer(*found.tokens)
         self._wake.set()
         return keeping
 
@@ -306,18 +340,32 @@ class Keeper:
         try:
             if write is not None:
                 await self.port.write([write])
-            await self.port.hand_over(lease)
         except DirectoryDown:
             self.counters.add("directory_down")
+        await self._let_go(lease)
 
 
 _events: Final = Reader(get_args(Event))
 
 
-def restored(taken: Taken) -> Session:
-    """The core of a session that was taken over, as its former owner last wrote it. Raises ValueError."""
-    core = Session.restore(json.loads(taken.snapshot))
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """A session as its former owner last wrote it. `note`: of the carrier's side; `tokens`: that are good from here on,
+    the newest first."""
+
+    taken: Taken
+    core: Session
+    note: Plain
+    tokens: tuple[str, ...]
+
+
+def recovered(taken: Taken, *tokens: str) -> Recovered:
+    """Raises ValueError where what was kept is damaged."""
+    whole = json.loads(taken.snapshot)
+    if not isinstance(whole, dict):
+        raise ValueError("a snapshot is an object")
+    core = Session.restore(whole.get("core"))
     for entry in taken.entries:
         now, plain = json.loads(entry)
         core.handle(_events.read(plain), now)
-    return core
+    return Recovered(taken, core, whole.get("note"), tokens)

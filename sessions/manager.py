@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import secrets
 from collections.abc import Sequence
 from typing import Protocol
@@ -17,13 +16,10 @@ from .crossing import Crossing
 from .figures import Figure
 from .handle import SessionHandle
 from .journal import Recorder
-from .keeper import Keeper, restored
+from .keeper import Keeper, Recovered
 from .mailbox import Mail
-from .ownership import unknown
 from .ports import Busy, CarrierPort, EnginePort, NotResumable, PerceptionPort
 from .runner import Runner
-
-log = logging.getLogger(__name__)
 
 
 class Observer(Protocol):
@@ -107,24 +103,26 @@ class SessionManager:
             self.observer.opened(runner.session, runner.now)
         return runner.handle()
 
-    async def take_over(self, session: str, tenant: str, token: str, carrier: CarrierPort) -> SessionHandle:
-        """Go on here with a session of another process, whether that lives or not.
+    async def recover(self, session: str, tenant: str, token: str) -> Recovered:
+        """Take a session of another process, whether that lives or not; `go_on` lets it go on here.
 
-        `token`: of the newest carrier, or of the one before where the newest has shown nothing yet. Raises
+        `token`: of its newest carrier, or of the one before where the newest has shown nothing yet. Raises
         NotResumable, Busy, DirectoryDown.
         """
         self._check_room()
-        next_token = secrets.token_urlsafe(24)
-        taken = await self.keeper.port.take_over(session, tenant, token, next_token)
+        return await self.keeper.recover(session, tenant, token, secrets.token_urlsafe(24))
+
+    def go_on(self, found: Recovered, carrier: CarrierPort) -> SessionHandle:
+        """Go on with what `recover` gave. Raises Busy; then another process may go on with it."""
+        lease = found.taken.lease
         try:
-            core = restored(taken)
-        except ValueError as why:
-            log.error("session %s cannot be restored: %s", session, why)
-            await self.keeper.port.release(taken.lease)
-            raise unknown(session) from why
-        runner = Runner(self, session, carrier, core.state.config, core)
-        runner.go_on(taken.lease.incarnation, next_token)
-        runner.keep(self.keeper.go_on(runner, tenant, taken, next_token, token))
+            self._check_room()
+            runner = Runner(self, lease.session, carrier, found.core.state.config, found.core)
+            runner.go_on(lease.incarnation, found.tokens[0])
+        except Busy:
+            self.keeper.let_go(found)
+            raise
+        runner.keep(self.keeper.go_on(runner, found.core.state.config.tenant, found))
         return self._begun(runner, "sessions_taken_over")
 
     def attach(self, session: str, token: str, carrier: CarrierPort) -> SessionHandle:

@@ -191,20 +191,32 @@ class Runner:
         try:
             self._handle(_attached(self._carrier))
         except Busy:
-            self._close_ports()
-            if self._journal is not None:
-                self._journal.discard()
+            self._discard()
             raise
         self._task = self._loop.create_task(self._run(), name=self.session)
+
+    def _discard(self) -> None:
+        self._close_ports()
+        if self._journal is not None:
+            self._journal.discard()
 
     def keep(self, keeping: Keeping) -> None:
         """From here on the directory of sessions knows what happens."""
         self._keeping = keeping
 
+    def note(self, note: Plain) -> None:
+        """See `Keeping.note`."""
+        if self._keeping is not None:
+            self._keeping.note = note
+
     def go_on(self, incarnation: int, token: str) -> None:
         """Take over, as `incarnation`, what the core was restored from, with the carrier that was given."""
         self.token = token
-        self._handle(OwnershipTaken(incarnation))
+        try:
+            self._handle(OwnershipTaken(incarnation))
+        except Busy:
+            self._discard()
+            raise
         self.begin()
 
     def join(self, carrier: CarrierPort) -> None:

@@ -98,7 +98,7 @@ def test_a_session_is_kept_by_a_snapshot_and_the_events_since() -> None:
         await asyncio.sleep(1)
         stopped(place.here)
         taken = await place.taken()
-        assert json.loads(taken.snapshot) == {"state": 7}
+        assert json.loads(taken.snapshot) == {"core": {"state": 7}, "note": None}
         assert [json.loads(entry) for entry in taken.entries] == [
             [960, {"type": "AudioArrived", "start": 0, "end": 960}],
             [1920, {"type": "Close", "reason": "bye"}],
@@ -149,7 +149,7 @@ def test_a_session_that_is_wanted_is_handed_over_with_its_last_moment() -> None:
         before = asyncio.get_running_loop().time()
         taken = await place.taken()
         assert asyncio.get_running_loop().time() - before < 0.1
-        assert json.loads(taken.snapshot) == {"state": 8}
+        assert json.loads(taken.snapshot)["core"] == {"state": 8}
         assert taken.entries == ()
         assert core.lost == [2]
         await place.here.close()
@@ -180,14 +180,14 @@ def test_many_events_make_a_snapshot_and_a_settled_moment_makes_one_sooner() -> 
             keeping.event(AudioArrived(number, number + 1), number)
         await asyncio.sleep(1)
         entry = place.directory.sessions["sess_1"]
-        assert (json.loads(entry.snapshot), entry.entries) == ({"state": 1}, [])
+        assert (json.loads(entry.snapshot)["core"], entry.entries) == ({"state": 1}, [])
         core.state = 2
         keeping.event(Close(), 9)
         await asyncio.sleep(1)
-        assert (json.loads(entry.snapshot), len(entry.entries)) == ({"state": 1}, 1)
+        assert (json.loads(entry.snapshot)["core"], len(entry.entries)) == ({"state": 1}, 1)
         keeping.settled()
         await asyncio.sleep(1)
-        assert (json.loads(entry.snapshot), entry.entries) == ({"state": 2}, [])
+        assert (json.loads(entry.snapshot)["core"], entry.entries) == ({"state": 2}, [])
         await place.here.close()
 
     virtual_clock.run(scene())
@@ -211,7 +211,7 @@ def test_without_a_directory_running_sessions_go_on_and_new_ones_are_refused_unt
         place.here.begin(Core("sess_2"), "acme", "token", None)
         await asyncio.sleep(1)
         # What could not be written is in a snapshot.
-        assert json.loads(place.directory.sessions["sess_1"].snapshot) == {"state": 9}
+        assert json.loads(place.directory.sessions["sess_1"].snapshot)["core"] == {"state": 9}
         assert place.here.counters["directory_down"] > 0
         await place.here.close()
 
@@ -315,7 +315,7 @@ def test_a_process_that_ends_hands_over_all_that_somebody_can_come_back_to() -> 
         core.state = 5
         await place.here.hand_over_all()
         taken = await place.taken()
-        assert (json.loads(taken.snapshot), core.lost) == ({"state": 5}, [2])
+        assert (json.loads(taken.snapshot)["core"], core.lost) == ({"state": 5}, [2])
         await place.here.close()
 
     virtual_clock.run(scene())

@@ -10,6 +10,7 @@ import pytest
 from sessions.core.config import SessionConfig
 from sessions.core.events import CarrierLost, ResponseCreate
 from sessions.core.timeline import from_ms
+from sessions.handle import SessionHandle
 from sessions.keeper import FLUSH_EVERY, Keeper
 from sessions.manager import SessionManager
 from sessions.ownership import MemoryDirectory, OwnershipInMemory
@@ -27,6 +28,9 @@ class Node:
     engine: CountingEngine
     perception: LoudnessPerception
     port: OwnershipInMemory
+
+    async def take_over(self, session: str, tenant: str, token: str, carrier: NotebookCarrier) -> SessionHandle:
+        return self.manager.go_on(await self.manager.recover(session, tenant, token), carrier)
 
     def dies(self) -> None:
         """As if killed: it hears and writes nothing more, and is not told."""
@@ -55,7 +59,7 @@ def test_another_process_goes_on_with_the_history_and_none_of_the_old_audio() ->
         assert before.frames
         here.dies()
         await asyncio.sleep(1.0)
-        joined = await there.manager.take_over(handle.session, "acme", handle.resume_token, after)
+        joined = await there.take_over(handle.session, "acme", handle.resume_token, after)
         assert joined.session == handle.session
         assert handle.input_end - from_ms(1000 * FLUSH_EVERY) <= joined.input_end <= handle.input_end
         await microphone(joined, (0.5, False), (1.0, True), (3.0, False))
@@ -83,7 +87,7 @@ def test_a_process_that_lives_is_asked_and_lets_the_session_go_with_its_last_mom
         handle = here.manager.open(before, CONFIG)
         handle.post(ResponseCreate())
         await asyncio.sleep(2.0)
-        joined = await there.manager.take_over(handle.session, "acme", handle.resume_token, after)
+        joined = await there.take_over(handle.session, "acme", handle.resume_token, after)
         await asyncio.sleep(0.1)
         assert before.ended == "ownership_lost"
         assert (len(here.manager), len(there.manager)) == (0, 1)
@@ -109,7 +113,7 @@ def test_a_process_that_was_stopped_says_nothing_more_once_another_owns_the_sess
         await asyncio.sleep(1.0)
         here.dies()
         await asyncio.sleep(cluster.directory.ttl + 1)
-        await there.manager.take_over(handle.session, "acme", handle.resume_token, NotebookCarrier())
+        await there.take_over(handle.session, "acme", handle.resume_token, NotebookCarrier())
         # What it wakes up with.
         handle.post(ResponseCreate())
         await asyncio.sleep(2.0)
@@ -130,13 +134,13 @@ def test_tokens_are_good_for_one_carrier_after_another_wherever_it_comes() -> No
         await asyncio.sleep(0.5)
         second = here.manager.attach(first.session, first.resume_token, NotebookCarrier())
         await asyncio.sleep(0.5)
-        third = await there.manager.take_over(first.session, "acme", second.resume_token, NotebookCarrier())
+        third = await there.take_over(first.session, "acme", second.resume_token, NotebookCarrier())
         for token in (first.resume_token, "guessed"):
             with pytest.raises(NotResumable):
-                await here.manager.take_over(first.session, "acme", token, NotebookCarrier())
+                await here.take_over(first.session, "acme", token, NotebookCarrier())
         with pytest.raises(NotResumable):
-            await here.manager.take_over(first.session, "other", third.resume_token, NotebookCarrier())
-        fourth = await here.manager.take_over(first.session, "acme", third.resume_token, NotebookCarrier())
+            await here.take_over(first.session, "other", third.resume_token, NotebookCarrier())
+        fourth = await here.take_over(first.session, "acme", third.resume_token, NotebookCarrier())
         assert fourth.session == first.session
         await here.manager.close()
         await there.manager.close()
@@ -155,9 +159,9 @@ def test_a_session_that_ended_or_that_nobody_may_come_back_to_is_not_found() -> 
         for handle in (brief, ended):
             await handle.closed()
         with pytest.raises(NotResumable):
-            await there.manager.take_over(brief.session, "acme", brief.resume_token, NotebookCarrier())
+            await there.take_over(brief.session, "acme", brief.resume_token, NotebookCarrier())
         # The process ended in good order, so what somebody can come back to was handed over.
-        await there.manager.take_over(ended.session, "acme", ended.resume_token, NotebookCarrier())
+        await there.take_over(ended.session, "acme", ended.resume_token, NotebookCarrier())
         await there.manager.close()
 
     run(scenario())
@@ -172,10 +176,32 @@ def test_what_cannot_be_restored_is_told_as_gone_and_let_go_of() -> None:
         here.dies()
         cluster.directory.sessions[handle.session].snapshot = b'{"type": "State", "session": 1}'
         with pytest.raises(NotResumable):
-            await there.manager.take_over(handle.session, "acme", handle.resume_token, NotebookCarrier())
+            await there.take_over(handle.session, "acme", handle.resume_token, NotebookCarrier())
         assert (len(there.manager), cluster.directory.sessions) == (0, {})
         await here.manager.close()
         await there.manager.close()
+
+    run(scenario())
+
+
+def test_what_finds_no_room_here_may_go_on_somewhere_else() -> None:
+    async def scenario() -> None:
+        cluster = Cluster()
+        here, there, third = cluster.node(), cluster.node(), cluster.node()
+        handle = here.manager.open(NotebookCarrier(), CONFIG)
+        handle.note({"spoken": "with"})
+        await asyncio.sleep(0.5)
+        here.dies()
+        there.engine.room = 0
+        with pytest.raises(Busy):
+            await there.take_over(handle.session, "acme", handle.resume_token, NotebookCarrier())
+        await asyncio.sleep(0.1)
+        assert (len(there.manager), there.perception.closed) == (0, [handle.session])
+        found = await third.manager.recover(handle.session, "acme", handle.resume_token)
+        assert (found.note, found.taken.lease.incarnation) == ({"spoken": "with"}, 3)
+        third.manager.go_on(found, NotebookCarrier())
+        for node in (third, there, here):
+            await node.manager.close()
 
     run(scenario())
 
