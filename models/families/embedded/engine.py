@@ -12,169 +12,34 @@ import contextlib
 import logging
 import threading
 import zlib
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from codec.frames import CodecFrame
-from codec.identity import CodecIdentity
 from sessions.core.config import SessionConfig, Tool
 from sessions.core.effects import GrantCredit, StartResponse
-from sessions.core.events import EngineDone, EngineFailed, EngineStage, EngineText, EngineToolCall, Event
+from sessions.core.events import EngineDone, EngineFailed, EngineText, EngineToolCall, Event
 from sessions.core.fence import OUT_OF_BAND, Fence
-from sessions.core.timeline import TICK_RATE, Ticks
+from sessions.core.timeline import Ticks
 from sessions.ports import Busy, Emit, EngineCapabilities
 
-from ...envelope import TEXT, Border, EdgeContract, StaleFence, TransferEnvelope, TransferRefused, Versions
-from ...graph.states import StateKind
+from ...envelope import StaleFence, TransferRefused
 from ...priority import PROMPT, lower_priority
-from ..catalog import embedded as catalog
-from ..lane import ResponseLane
 from .clauses import ClauseCutter
-from .gate import Urgency
+from .reply import Clause, OpenSession, Reply, codes_contract
 from .speakable import Speakable, SpokenWord
-from .stop import Stop
 from .talker import Talker, TalkerError
-from .thinker import ReadsAhead, TextPiece, Thinker, ThinkerError, Thinking, ThinkRequest, Thought
+from .thinker import ReadsAhead, TextPiece, Thinker, ThinkerError, ThinkRequest, Thought
 
 if TYPE_CHECKING:
     # It needs torch, which only an engine with a codec does.
     from .voice_codec import Codes, Utterance, VoiceCodec
 
 log = logging.getLogger(__name__)
-
-_CHARACTER: Ticks = TICK_RATE // 15
-"""About how long a character sounds; for urgency only."""
-
-
-_GRAPH = catalog.FAMILY.graph(catalog.FAMILY.published["embedded"])
-_CLAUSES = EdgeContract.of(_GRAPH, "thinker.text -> talker.clauses", frozenset({TEXT}))
-"""What crosses from the thinker's thread to the talker's."""
-
-
-def _codes_of(identity: CodecIdentity) -> EdgeContract:
-    """What crosses from the codec's encoder to its decoder."""
-    of_any = EdgeContract.of(
-        _GRAPH, "rvq_encoder.codes -> rvq_decoder.codes", frozenset({"int64"}), Versions(codec=identity)
-    )
-    return replace(of_any, sizes={**of_any.sizes, "Q": identity.codebooks, "K": identity.codebook_size})
-
-
-@dataclass(frozen=True, slots=True)
-class _Clause:
-    """A stretch of text to be spoken, with the envelope that it was given where it was made."""
-
-    text: str
-    envelope: TransferEnvelope
-
-
-class _Reply:
-    """One response on its way. `changed` of the engine guards `clauses`, `unspoken`, `thinking` and `utterance`."""
-
-    def __init__(
-        self, request: StartResponse, session: _Session, rate: int, order: int, codes: EdgeContract | None
-    ) -> None:
-        """`codes`: what its codes must be; None where its voice goes as PCM."""
-        self.request = request
-        self.order = order
-        self.stop = Stop()
-        self.lane = ResponseLane(request.fence, request.response, request.credit, rate, session.emit)
-        self.clauses: deque[_Clause | Event] = deque()
-        self.border = Border(_CLAUSES, request.response, session.tenant, lambda: session.fence_for(request.fence))
-        self.tenant = session.tenant
-        self.utterance: Utterance | None = None
-        """The clause that is on its way through the codec."""
-        self.coded_frames = 0
-        """Of the clauses before it."""
-        self.codes = (
-            None
-            if codes is None
-            else Border(codes, request.response, session.tenant, lambda: session.fence_for(request.fence))
-        )
-        self._made = 0
-        self._chunks = 0
-        self._characters = 0
-        self.unspoken = 0
-        self.thinking: Thinking | None = None
-        self.stages: set[str] = set()
-
-    def clause(self, text: str) -> _Clause:
-        """The next stretch of text, stamped. Called on the thinking thread only."""
-        begin, self._characters = self._characters, self._characters + len(text)
-        number, self._made = self._made, self._made + 1
-        return _Clause(
-            text,
-            TransferEnvelope(
-                request=self.request.response,
-                tenant=self.tenant,
-                fence=self.request.fence,
-                kind=StateKind.TOKEN,
-                shape=(1, len(text)),
-                dtype=TEXT,
-                start=begin,
-                end=self._characters,
-                sequence=number,
-                owner="thinker",
-            ),
-        )
-
-    def chunk(self, frames: tuple[CodecFrame, ...], identity: CodecIdentity) -> TransferEnvelope:
-        """What those frames travel with. Called on the talking thread only."""
-        number, self._chunks = self._chunks, self._chunks + 1
-        return TransferEnvelope(
-            request=self.request.response,
-            tenant=self.tenant,
-            fence=self.request.fence,
-            kind=StateKind.CODE,
-            shape=(1, len(frames), identity.codebooks),
-            dtype="int64",
-            versions=Versions(codec=identity),
-            start=frames[0].start,
-            end=frames[-1].end,
-            sequence=number,
-            owner="rvq_encoder",
-        )
-
-    def thinking_urgency(self) -> Urgency:
-        """Who has no clause yet goes first, in order of arrival; then whoever would fall silent first."""
-        if "first_clause" not in self.stages:
-            return (0, self.order)
-        utterance = self.utterance
-        uncoded = utterance.left if utterance is not None else 0
-        return (1, self.lane.ahead + uncoded + self.unspoken * _CHARACTER)
-
-    def talking_urgency(self) -> Urgency:
-        """Who has not been heard yet goes first, in order of arrival; then whoever would fall silent first."""
-        return (1, self.lane.ahead) if "first_audio" in self.stages else (0, self.order)
-
-    def stage(self, name: str) -> None:
-        if name not in self.stages:
-            self.stages.add(name)
-            self.lane.post(EngineStage(self.request.fence, self.request.response, name))
-
-    def post(self, event: Event) -> None:
-        self.lane.post(event, last=isinstance(event, EngineDone | EngineFailed))
-
-
-_NOBODY = "without a key"
-"""Tenant of the sessions that come without one; they are one another's."""
-
-
-class _Session:
-    def __init__(self, fence: Fence, tenant: str, emit: Emit) -> None:
-        self.fence = fence
-        self.emit = emit
-        self.tenant = tenant or _NOBODY
-        self.gone = Stop()
-        self.replies: dict[str, _Reply] = {}
-
-    def fence_for(self, fence: Fence) -> Fence:
-        """What holds for work under `fence`: itself, unless the session has moved on."""
-        return fence if fence.order >= self.fence.order else self.fence
 
 
 class EmbeddedEngine:
@@ -210,14 +75,14 @@ class EmbeddedEngine:
             raise ValueError("codes_only needs a codec")
         self._codec = codec
         self._codes_only = codes_only
-        self._contract = None if codec is None else _codes_of(codec.identity)
+        self._contract = None if codec is None else codes_contract(codec.identity)
         self._uncoded: set[str] = set()
         """Voices that were said to go as PCM."""
         self._thinker = thinker
         self._talker = talker
         self._max_sessions = max_sessions
         self._changed = threading.Condition()
-        self._sessions: dict[str, _Session] = {}
+        self._sessions: dict[str, OpenSession] = {}
         self._order = 0
         self._closing = False
         self._counters: Counter[str] = Counter()
@@ -263,7 +128,7 @@ class EmbeddedEngine:
                 if self._closing or len(self._sessions) >= self._max_sessions:
                     self._counters["sessions_refused"] += 1
                     raise Busy(f"all {self._max_sessions} sessions of this engine are taken", retry_after=5.0)
-                known = self._sessions[fence.session] = _Session(fence, config.tenant, emit)
+                known = self._sessions[fence.session] = OpenSession(fence, config.tenant, emit)
                 self._read_ahead(known, config.instructions, config.tools, config.tool_choice)
                 return
             known.emit = emit
@@ -283,7 +148,7 @@ class EmbeddedEngine:
                 return
             self._order += 1
             coded = self._is_coded(request)
-            reply = _Reply(request, session, self._talker.rate, self._order, self._contract if coded else None)
+            reply = Reply(request, session, self._talker.rate, self._order, self._contract if coded else None)
             session.replies[request.response] = reply
         reply.stop.then(self._wake)
         try:
@@ -348,7 +213,7 @@ class EmbeddedEngine:
 
     # --- bookkeeping ------------------------------------------------------------------------------------------------
 
-    def _find(self, session: str, response: str) -> _Reply | None:
+    def _find(self, session: str, response: str) -> Reply | None:
         with self._changed:
             known = self._sessions.get(session)
             return known.replies.get(response) if known else None
@@ -357,7 +222,7 @@ class EmbeddedEngine:
         with self._changed:
             self._changed.notify_all()
 
-    def _stop(self, replies: list[_Reply]) -> None:
+    def _stop(self, replies: list[Reply]) -> None:
         for reply in replies:
             reply.lane.stop()
             if self._forget(reply):
@@ -375,13 +240,13 @@ class EmbeddedEngine:
             log.warning("voice %r goes as PCM: the codec %s was not trained on it", voice, codec.identity)
         return voice in codec.voices
 
-    def _drop_utterance(self, reply: _Reply) -> None:
+    def _drop_utterance(self, reply: Reply) -> None:
         with self._changed:
             utterance, reply.utterance = reply.utterance, None
             if utterance is not None and self._codec is not None:
                 self._codec.drop(utterance)
 
-    def _forget(self, reply: _Reply) -> bool:
+    def _forget(self, reply: Reply) -> bool:
         with self._changed:
             self._drop_utterance(reply)
             reply.clauses.clear()
@@ -390,11 +255,11 @@ class EmbeddedEngine:
                 return not reply.stop
             return session.replies.pop(reply.request.response, None) is not None
 
-    def _retire_if_done(self, reply: _Reply) -> None:
+    def _retire_if_done(self, reply: Reply) -> None:
         if reply.lane.finished:
             self._forget(reply)
 
-    def _fail(self, reply: _Reply, code: str, message: str) -> None:
+    def _fail(self, reply: Reply, code: str, message: str) -> None:
         request = reply.request
         reply.post(EngineFailed(request.fence, request.response, code, message))
         with self._changed:
@@ -405,7 +270,7 @@ class EmbeddedEngine:
 
     # --- thinking ---------------------------------------------------------------------------------------------------
 
-    def _think(self, reply: _Reply) -> None:
+    def _think(self, reply: Reply) -> None:
         request = reply.request
         speakable, cutter = Speakable(), ClauseCutter()
 
@@ -456,7 +321,7 @@ class EmbeddedEngine:
                     if session is not None:
                         self._read_ahead(session, request.instructions, request.tools, request.tool_choice)
 
-    def _read_ahead(self, session: _Session, instructions: str, tools: tuple[Tool, ...], choice: str) -> None:
+    def _read_ahead(self, session: OpenSession, instructions: str, tools: tuple[Tool, ...], choice: str) -> None:
         """Have read what begins the session's prompts, some time, unless it has been."""
         thinker = self._thinker
         offered = () if choice == "none" else tools
@@ -473,7 +338,7 @@ class EmbeddedEngine:
         with contextlib.suppress(RuntimeError):  # the engine was shut down in between
             self._ahead.submit(read)
 
-    def _queue(self, reply: _Reply, item: str | Event | None) -> None:
+    def _queue(self, reply: Reply, item: str | Event | None) -> None:
         """Hand a clause, or an event that comes after it, to the talker."""
         if item is None:
             return
@@ -496,13 +361,13 @@ class EmbeddedEngine:
                 self._code(job)
                 continue
             reply, item = job
-            if isinstance(item, _Clause):
+            if isinstance(item, Clause):
                 self._speak(reply, item)
             else:
                 reply.post(item)
                 self._retire_if_done(reply)
 
-    def _speak(self, reply: _Reply, clause: _Clause) -> None:
+    def _speak(self, reply: Reply, clause: Clause) -> None:
         request, text = reply.request, clause.text
         try:
             reply.border.admit(clause.envelope, text)
@@ -543,7 +408,7 @@ class EmbeddedEngine:
     def _coded_voices(self) -> list[str]:
         return sorted(self._codec.voices) if self._codec is not None else []
 
-    def _code(self, batch: list[tuple[_Reply, Utterance]]) -> None:
+    def _code(self, batch: list[tuple[Reply, Utterance]]) -> None:
         """A chunk of each through encoder and decoder, and what is heard of it to its lane."""
         codec = self._codec
         if codec is None:
@@ -578,8 +443,8 @@ class EmbeddedEngine:
                 reply.lane.say(chunk.pcm, chunk.words, chunk.span)
 
     def _admit_codes(
-        self, row: tuple[_Reply, Utterance], codes: Codes
-    ) -> tuple[_Reply, Utterance, tuple[CodecFrame, ...]] | None:
+        self, row: tuple[Reply, Utterance], codes: Codes
+    ) -> tuple[Reply, Utterance, tuple[CodecFrame, ...]] | None:
         """The frames that cross to the decoder; None, and the response over, where they may not."""
         reply, utterance = row
         frames = utterance.frames_of(codes)
@@ -598,7 +463,7 @@ class EmbeddedEngine:
             return None
         return reply, utterance, frames
 
-    def _next_job(self) -> tuple[_Reply, _Clause | Event] | list[tuple[_Reply, Utterance]] | None:
+    def _next_job(self) -> tuple[Reply, Clause | Event] | list[tuple[Reply, Utterance]] | None:
         """What the most urgent response that may go on needs; None when all is over.
 
         That is the next item of its queue, or a chunk of its clause through the codec, together with what other
@@ -607,7 +472,7 @@ class EmbeddedEngine:
         with self._changed:
             while True:
                 replies = [reply for session in self._sessions.values() for reply in session.replies.values()]
-                ready = sorted(filter(self._can_go_on, replies), key=_Reply.talking_urgency)
+                ready = sorted(filter(self._can_go_on, replies), key=Reply.talking_urgency)
                 if ready and ready[0].utterance is None:
                     item = ready[0].clauses.popleft()
                     self._changed.notify_all()
@@ -620,17 +485,17 @@ class EmbeddedEngine:
                     return None
                 self._changed.wait()
 
-    def _can_go_on(self, reply: _Reply) -> bool:
+    def _can_go_on(self, reply: Reply) -> bool:
         if reply.utterance is not None:
             return reply.lane.wants_audio
         if not reply.clauses:
             return False
-        if not isinstance(reply.clauses[0], _Clause):
+        if not isinstance(reply.clauses[0], Clause):
             return True
         return reply.lane.wants_audio and (reply.codes is None or self._codec is None or self._codec.has_room)
 
 
-def _think_request(reply: _Reply) -> ThinkRequest:
+def _think_request(reply: Reply) -> ThinkRequest:
     request = reply.request
     return ThinkRequest(
         context=request.context,

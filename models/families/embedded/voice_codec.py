@@ -20,7 +20,7 @@ from codec.rvq.checkpoint import Checkpoint, CheckpointError, load_checkpoint
 from codec.rvq.shipped import SHIPPED
 from codec.rvq.stream import ENCODER_DELAY, StreamingRvqDecoder, StreamingRvqEncoder
 from codec.rvq.synthesis import FRAME
-from codec.rvq.utterance import chunk_after, framed, frames_for, to_pcm16
+from codec.rvq.utterance import CHUNKS, chunk_after, framed, frames_for, to_pcm16
 from sessions.codes_track import CodesFormat, CodeSpan
 from sessions.core.timeline import Ticks, Word, ticks_per_sample
 
@@ -149,7 +149,16 @@ class VoiceCodec:
         identity = checkpoint.identity
         # Products as small as these take longer on two threads than on one.
         torch.set_num_threads(1)
-        return cls(checkpoint, VOICES.get((identity.name, identity.version), frozenset()), slots=slots)
+        codec = cls(checkpoint, VOICES.get((identity.name, identity.version), frozenset()), slots=slots)
+        codec._warm_up()
+        return codec
+
+    def _warm_up(self) -> None:
+        """The first steps allocate, and nobody is to wait for that."""
+        for chunk in CHUNKS:
+            codes = self._encoder.encode_some(np.zeros((1, chunk * FRAME), np.float32), [0])
+            self._decoder.decode_some(codes, [0])
+        self.clean([0])
 
     @property
     def has_room(self) -> bool:

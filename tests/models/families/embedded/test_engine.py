@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from models.families.embedded import engine as engine_module
 from models.families.embedded.engine import EmbeddedEngine
+from models.families.embedded.reply import Clause, Reply
 from models.families.embedded.stop import Stop
 from models.families.embedded.talker import Spoken, TalkerError
 from models.families.embedded.thinker import TextPiece, ThinkerError, Thinking, ThinkRequest, Thought, ToolCall
@@ -200,13 +200,13 @@ def test_a_clause_that_is_not_what_its_envelope_says_fails_the_response(
 ) -> None:
     ear, talker = Ear(), Metronome()
     engine = opened(Reciter(*pieces("One two three.")), ear, talker=talker)
-    made = engine_module._Reply.clause
+    made = Reply.clause
 
-    def mislabelled(self: engine_module._Reply, text: str) -> engine_module._Clause:
+    def mislabelled(self: Reply, text: str) -> Clause:
         clause = made(self, text)
         return replace(clause, envelope=replace(clause.envelope, **change))
 
-    monkeypatch.setattr(engine_module._Reply, "clause", mislabelled)
+    monkeypatch.setattr(Reply, "clause", mislabelled)
     with shut(engine):
         engine.start(start())
         end = ear.wait_for_end()
