@@ -261,8 +261,8 @@ class Settings:
         self._check_remote()
         if self.voice_path not in VOICE_PATHS:
             raise SettingsError(f"--voice-path {self.voice_path}: choose one of {', '.join(VOICE_PATHS)}")
-        if self.voice_path == "codes" and self.engine != "embedded":
-            raise SettingsError("--voice-path codes is for the voice of --engine embedded; drop it or choose that")
+        if self.voice_path == "codes" and (self.engine != "embedded" or self.tts_url is not None):
+            raise SettingsError("--voice-path codes is for the voice of --engine embedded alone; drop it or choose that")
         if self.script is not None and not self.script.is_file():
             raise SettingsError(f"--script {self.script}: there is no such file")
         if (self.llm_url is None) != (self.llm_model is None):
