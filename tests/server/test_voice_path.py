@@ -115,5 +115,6 @@ def test_the_setting_is_checked() -> None:
     assert from_environment({}, {"TALKOVER_VOICE_PATH": "pcm"}).voice_path == "pcm"
     with pytest.raises(SettingsError, match="--voice-path opus"):
         from_environment({}, {"TALKOVER_VOICE_PATH": "opus"})
-    with pytest.raises(SettingsError, match="--engine embedded"):
-        from_environment({"voice_path": "codes", "engine": "moshi", "random_weights": "tiny"}, {})
+    for elsewhere in ({"engine": "moshi", "random_weights": "tiny"}, {"tts_url": "ws://127.0.0.1:1"}):
+        with pytest.raises(SettingsError, match="--engine embedded alone"):
+            from_environment({"voice_path": "codes", **elsewhere}, {})
