@@ -19,7 +19,7 @@ import httpx
 
 ROOT = Path(__file__).resolve().parent.parent
 
-Engine = Literal["embedded", "scripted", "duplex-script"]
+Engine = Literal["embedded", "scripted", "duplex-script", "moshi"]
 
 
 class ServerFailed(Exception):

@@ -70,8 +70,8 @@ def guessing(weights: Mapping[str, Tensor], agent: int) -> dict[str, Tensor]:
                 number, rest = name.removeprefix(f"{kind}.").split(".", 1)
                 out[f"{kind}.{int(number) + agent}.{rest}"] = torch.randn_like(tensor)
         if name.startswith("depformer_emb.0."):
-            for number in range(agent - 1, 2 * agent - 1):
-                out[f"depformer_emb.{number}.weight"] = torch.randn_like(tensor)
+            for codebook in range(agent - 1, 2 * agent - 1):
+                out[f"depformer_emb.{codebook}.weight"] = torch.randn_like(tensor)
         if ".gating." in name and name.startswith("depformer."):
             stem, _, rest = name.partition(".gating.")
             number, _, kind = rest.partition(".")
