@@ -38,6 +38,7 @@ from .auth import SUBPROTOCOL, Access, Denied, Grant
 from .calls import Calls, peer_settings
 from .carriers.websocket import WebSocketCarrier
 from .client_secrets import MAX_BODY, ClientSecrets, NoRoom, parse_wanted
+from .cluster import Observers, keeper_of
 from .dialects.checks import Object, Rejected
 from .dialects.realtime import RealtimeDialect
 from .dialects.realtime_duplex import RealtimeDuplexDialect
@@ -48,6 +49,7 @@ from .limits import LimitedEngine, Limits
 from .metrics import RECENT, LoopLag, prometheus, resident_bytes
 from .models_loading import Models, load
 from .pages import Pages
+from .recording_policy import policy_of
 from .recordings import Recordings
 from .resumable import Resumables, first_message
 from .settings import Settings, SettingsError
@@ -102,6 +104,8 @@ class Talkover:
             lambda patches, defaults: self._possible(TrackDialect("talkover", defaults, patches=patches)),
             self._denied,
         )
+        self.keeper = keeper_of(settings, self.counters)
+        self.observers = Observers(settings)
         self._ending = False
         self._carriers: set[WebSocketCarrier] = set()
         self.resumables = Resumables(self.counters, self._carriers)
@@ -115,8 +119,11 @@ class Talkover:
         self.asgi = Starlette(
             routes=[
                 Route("/", pages.index),
+                Route("/replay", pages.replay),
+                Route("/replay/{recording}", pages.replay),
                 Route("/web/{path:path}", pages.file),
                 Route("/healthz", self._healthz),
+                Route("/readyz", self._readyz),
                 Route("/metrics", self._metrics),
                 Route("/v1/realtime/client_secrets", self._client_secrets, methods=["POST"]),
                 *self.calls.routes(),
@@ -144,6 +151,7 @@ class Talkover:
             if self.manager is not None:
                 await self.manager.close()
             await self.calls.close()
+            await asyncio.to_thread(self.observers.close)
             await self.telephony.close()
             await self.recordings.close()
             if models is not None:
@@ -184,7 +192,8 @@ class Talkover:
         if self._ending:
             return models
         try:
-            recorder = Recorder(self.settings.record) if self.settings.record is not None else None
+            root = self.settings.record
+            recorder = None if root is None else Recorder(root, policy_of(self.settings))
         except OSError as error:
             problem = SettingsError(f"--record {self.settings.record}: nothing can be written there: {error.strerror}")
             log.error("%s", problem)
@@ -196,6 +205,9 @@ class Talkover:
             counters=self.counters,
             recorder=recorder,
             max_sessions=self.settings.max_sessions,
+            keeper=self.keeper,
+            observer=self.observers,
+            tenant_sessions=self.settings.tenant_sessions,
         )
         await self.telephony.open()
         self.stage = "ready"
@@ -251,6 +263,11 @@ class Talkover:
         }
         return JSONResponse(body, status)
 
+    async def _readyz(self, request: Request) -> Response:
+        """Whether a new session would be taken, for whoever spreads clients over several servers."""
+        full = self.manager is None or self.manager.full or not self.keeper.reachable
+        return JSONResponse({"status": "busy" if full else "ready"}, 503 if full else 200)
+
     async def _metrics(self, request: Request) -> Response:
         try:
             self.access.administration(request.headers)
@@ -267,7 +284,8 @@ class Talkover:
             "resident_bytes": resident_bytes(),
             "tasks": len(asyncio.all_tasks()),
         }
-        return PlainTextResponse(prometheus(self.counters, self.lag, gauges), media_type="text/plain; version=0.0.4")
+        text = prometheus(self.counters, self.lag, gauges) + self.observers.metrics.text()
+        return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
 
     # --- conversations -----------------------------------------------------------------------------------------------
 

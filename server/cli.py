@@ -13,8 +13,16 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
-from . import models_command, replay_command, sessions_command
+from . import models_command, plan_command
 from . import settings as settings_module
+from .replay_options import (
+    EXPLAIN_EXAMPLES,
+    REPLAY_EXAMPLES,
+    SESSIONS_EXAMPLES,
+    add_explain_options,
+    add_replay_options,
+    add_sessions_options,
+)
 from .settings import SettingsError
 
 # numpy's OpenBLAS would start a thread per core that spins while it waits, and so takes the cores from the models'
@@ -38,6 +46,8 @@ examples:
   talkover say "Good morning." --out a.wav
   talkover talk a.wav --out reply.wav      speak to it and keep what is heard
   talkover models list                     which models there are, and what they can do
+  talkover plan --family moshi --device h200
+                                           what it takes there, and how many sessions fit
 
 `talkover COMMAND --help` tells more about each.
 """
@@ -161,6 +171,16 @@ def _parser() -> argparse.ArgumentParser:
         )
     )
 
+    plan_command.add_options(
+        command(
+            "plan",
+            "what a model takes on a device, how many sessions fit, and what limits first",
+            "Weights, keys and values, codec state, sessions by memory and by tick time, and the least that moving "
+            "each state to another device takes.",
+            plan_command.EXAMPLES,
+        )
+    )
+
     prepare = command(
         "prepare",
         "fetch and prepare the model files, once",
@@ -178,31 +198,31 @@ def _parser() -> argparse.ArgumentParser:
     codes.add_argument("--out", type=Path, metavar="FILE", help="write the decoded speech (WAV)")
     codes.add_argument("--json", action="store_true", help="print the result as JSON")
 
-    replay_command.add_replay_options(
+    add_replay_options(
         command(
             "replay",
             "run a recorded session again and compare, or ask what would have been otherwise",
             "Run the events of a recorded session through the core again and compare every effect. Prints "
             '"identical", or the first difference with its cause and ends with status 1. With alterations: the '
             "session as it would have gone, beside the recorded one.",
-            replay_command.REPLAY_EXAMPLES,
+            REPLAY_EXAMPLES,
         )
     )
-    replay_command.add_explain_options(
+    add_explain_options(
         command(
             "explain",
             "why a recorded session was interrupted, and what made an answer late",
             "Tell each interruption of a recorded session with its times, each sound that was none, and each answer "
             "that came late with the stage that took the time.",
-            replay_command.EXPLAIN_EXAMPLES,
+            EXPLAIN_EXAMPLES,
         )
     )
-    sessions_command.add_options(
+    add_sessions_options(
         command(
             "sessions",
             "list, show, delete and export recordings",
             "The recordings below the --record folder: list, show, rm, export, stats.",
-            sessions_command.EXAMPLES,
+            SESSIONS_EXAMPLES,
         ),
         default_recordings,
     )
@@ -279,12 +299,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = vars(parser.parse_args(arguments))
     command = options.pop("command")
     try:
-        if command == "replay":
-            return replay_command.replay(options)
-        if command == "explain":
-            return replay_command.explain_command(options)
+        if command in ("replay", "explain"):
+            from . import replay_command
+
+            return replay_command.replay(options) if command == "replay" else replay_command.explain_command(options)
         if command == "sessions":
-            return sessions_command.sessions(options)
+            from .sessions_command import sessions
+
+            return sessions(options)
         if command == "prepare":
             return _prepare(options)
         if command == "talk":
@@ -309,6 +331,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return call(**options)
         if command == "models":
             return models_command.models(options)
+        if command == "plan":
+            return plan_command.plan(options)
         if command == "doctor":
             from .doctor import doctor
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import json
 import os
@@ -24,55 +23,6 @@ from sessions.replay.what_if import what_if
 
 from . import settings as settings_module
 from .settings import SettingsError
-
-REPLAY_EXAMPLES = """\
-The exit status is 0 for identical, 1 for different, 2 where a recording cannot be read.
-
-examples:
-  talkover replay recordings/sess_1f2e
-      run its events through the core again; every effect must be the recorded one
-  talkover replay recordings/sess_1f2e --from user_in
-      run perception too, on what the user said
-  talkover replay recordings/sess_1f2e --engine same --random-weights tiny
-      run the engine again from the recorded seed (engines that own their turns)
-  talkover replay recordings/sess_1f2e --set turn.hold_ms=80 --set vad.threshold=0.7
-      what if the turn policy had been another one?
-  talkover replay recordings/sess_1f2e --drop playback.ack --shift interruption.2=-200ms
-      what if reports had been lost, and the second interruption had come earlier?
-  talkover replay --all recordings --policy new.toml
-      which sessions would go otherwise under the settings of new.toml (turn.silence_ms = 300 ...)?
-"""
-
-EXPLAIN_EXAMPLES = """\
-examples:
-  talkover explain recordings/sess_1f2e
-  talkover explain recordings/sess_1f2e --interruption 2
-  talkover explain recordings/sess_1f2e --late 500 --json
-"""
-
-
-def add_replay_options(parser: argparse.ArgumentParser) -> None:
-    """Options of `talkover replay`."""
-    parser.add_argument("folder", type=Path, nargs="?", help="folder of one session below the --record folder")
-    parser.add_argument("--from", dest="from_", choices=("user_in",), help="run perception again on the user's audio")
-    parser.add_argument("--engine", choices=("same",), help="run the engine again and compare what it says")
-    parser.add_argument("--set", dest="set_", action="append", default=[], metavar="NAME=VALUE", help="another setting")
-    parser.add_argument("--drop", action="append", default=[], metavar="WHAT", help="leave out, such as playback.ack")
-    parser.add_argument(
-        "--shift", action="append", default=[], metavar="interruption[.N]=MSms", help="let it come earlier or later"
-    )
-    parser.add_argument("--all", dest="all_", type=Path, metavar="DIR", help="every session below DIR")
-    parser.add_argument("--policy", type=Path, metavar="FILE", help="settings for --set from a TOML file")
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    settings_module.add_options(parser, "checkpoint", "random_weights", "cache")
-
-
-def add_explain_options(parser: argparse.ArgumentParser) -> None:
-    """Options of `talkover explain`."""
-    parser.add_argument("folder", type=Path, help="folder of one session below the --record folder")
-    parser.add_argument("--interruption", type=int, metavar="N", help="this one alone (from 1)")
-    parser.add_argument("--late", type=float, default=800.0, metavar="MS", help="from when an answer is late (800)")
-    parser.add_argument("--json", action="store_true", help="print the account as JSON, times in ticks of 1/48000 s")
 
 
 def replay(options: Mapping[str, Any]) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
@@ -22,46 +21,6 @@ from sessions.replay.export import FORMATS
 from sessions.replay.export.mcap import ExportError
 from sessions.replay.reader import Recording, Step
 from sessions.replay.statistics import figures
-
-EXAMPLES = """\
-SESSION is the id of a session below the --record folder (its beginning suffices where only one begins so), or a folder.
-
-examples:
-  talkover sessions list --record recordings
-  talkover sessions show sess_1f2e
-  talkover sessions export sess_1f2e --format perfetto --out why.perfetto-trace
-  talkover sessions stats --record recordings
-  talkover sessions rm sess_1f2e
-  talkover sessions rm --older-than 30 --tenant acme
-"""
-
-
-def add_options(parser: argparse.ArgumentParser, default: Callable[[], Path]) -> None:
-    """The commands below `talkover sessions`. `default`: where recordings lie unless told otherwise."""
-    commands = parser.add_subparsers(dest="what", required=True, metavar="COMMAND")
-
-    def command(name: str, summary: str) -> argparse.ArgumentParser:
-        added = commands.add_parser(name, help=summary, description=summary)
-        added.add_argument(
-            "--record", type=Path, metavar="DIR", default=None, help=f"folder of the recordings (default: {default()})"
-        )
-        added.set_defaults(default_root=default())
-        return added
-
-    listed = command("list", "all recordings, oldest first")
-    listed.add_argument("--json", action="store_true", help="print them as JSON")
-    shown = command("show", "what one recording holds")
-    shown.add_argument("session", metavar="SESSION")
-    removed = command("rm", "delete recordings")
-    removed.add_argument("session", nargs="*", metavar="SESSION")
-    removed.add_argument("--older-than", type=float, metavar="DAYS", help="all that were last written so long ago")
-    removed.add_argument("--tenant", metavar="NAME", help="only those of this tenant")
-    exported = command("export", "turn one recording into a file for other programs")
-    exported.add_argument("session", metavar="SESSION")
-    exported.add_argument("--format", choices=sorted(FORMATS), default="wav", help="(default: wav, user left)")
-    exported.add_argument("--out", type=Path, metavar="FILE", help="(default: SESSION and the format's ending)")
-    counted = command("stats", "interruptions, backchannels, talk-over and latencies over all recordings")
-    counted.add_argument("--json", action="store_true", help="print them as JSON")
 
 
 def sessions(options: Mapping[str, Any]) -> int:

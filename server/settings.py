@@ -74,6 +74,29 @@ class Settings:
         "server",
         metavar="S",
     )
+    drain_s: int = _setting(
+        0, "how long sessions may go on when the server is told to end; no more are taken then", "server", metavar="S"
+    )
+    directory: str | None = _setting(
+        None,
+        "Redis that several servers share, such as redis://127.0.0.1:6379: each finds the sessions of the others, and "
+        "goes on with those of one that died",
+        "server",
+        secret=True,
+        metavar="URL",
+    )
+    tenant_sessions: int | None = _setting(
+        None,
+        "sessions at a time of each API key, over all servers that share a directory (default: any number)",
+        "access",
+        metavar="N",
+    )
+    otlp_endpoint: str | None = _setting(
+        None,
+        "where traces go, such as http://127.0.0.1:4318/v1/traces: one for each turn (default: none)",
+        "server",
+        metavar="URL",
+    )
     log_level: str = _setting("info", "how much to log", "server", choices=("debug", "info", "warning", "error"))
     engine: str = _setting("embedded", "what answers", "models", choices=ENGINES)
     script: Path | None = _setting(None, "script of the scripted engines (TOML)", "models", metavar="FILE")
@@ -248,6 +271,27 @@ class Settings:
         None, "port for Asterisk's AudioSocket, on the same address (default: none)", "telephony", metavar="PORT"
     )
     record: Path | None = _setting(None, "record every session below this folder", "recording", metavar="DIR")
+    record_consent: str = _setting(
+        "assumed",
+        "required: only sessions whose client says that the user agrees (session.x_talkover.recording_consent)",
+        "recording",
+        choices=("assumed", "required"),
+    )
+    record_session_mb: int | None = _setting(
+        None, "how large one recording may become; then it stops (default: any size)", "recording", metavar="MB"
+    )
+    record_total_gb: float | None = _setting(
+        None, "how much all may take; the oldest are deleted (default: any size)", "recording", metavar="GB"
+    )
+    record_days: float | None = _setting(
+        None, "how long one is kept (default: until it is deleted)", "recording", metavar="DAYS"
+    )
+    record_tenant_days: tuple[str, ...] = _setting(
+        (),
+        "the same for one tenant, as NAME=DAYS; repeatable, in the variable separated by commas",
+        "recording",
+        metavar="NAME=DAYS",
+    )
 
     def check(self) -> Settings:
         """Itself, or SettingsError."""
@@ -262,7 +306,9 @@ class Settings:
         if self.voice_path not in VOICE_PATHS:
             raise SettingsError(f"--voice-path {self.voice_path}: choose one of {', '.join(VOICE_PATHS)}")
         if self.voice_path == "codes" and (self.engine != "embedded" or self.tts_url is not None):
-            raise SettingsError("--voice-path codes is for the voice of --engine embedded alone; drop it or choose that")
+            raise SettingsError(
+                "--voice-path codes is for the voice of --engine embedded alone; drop it or choose that"
+            )
         if self.script is not None and not self.script.is_file():
             raise SettingsError(f"--script {self.script}: there is no such file")
         if (self.llm_url is None) != (self.llm_model is None):
@@ -278,8 +324,15 @@ class Settings:
                 raise SettingsError(f"{option} must be at least 1; leave it out for any number")
         if not 0 <= self.resume_grace_s <= 3600:
             raise SettingsError("--resume-grace-s must lie between 0 and 3600")
+        if not 0 <= self.drain_s <= 3600:
+            raise SettingsError("--drain-s must lie between 0 and 3600")
+        if self.tenant_sessions is not None and self.tenant_sessions < 1:
+            raise SettingsError("--tenant-sessions must be at least 1; leave it out for any number")
+        if self.otlp_endpoint is not None and not self.otlp_endpoint.startswith(("http://", "https://")):
+            raise SettingsError(f"--otlp-endpoint {self.otlp_endpoint}: begin it with http:// or https://")
         self._check_access()
         self._check_webrtc()
+        self._check_recording()
         self._check_telephony()
         return self
 
@@ -349,6 +402,36 @@ class Settings:
             raise SettingsError("--tls-cert and --tls-key go together; give both or neither")
         if self.tls_self_signed and self.tls_cert is not None:
             raise SettingsError("--tls-self-signed makes a certificate; do not give --tls-cert and --tls-key as well")
+
+    def _check_recording(self) -> None:
+        if self.record_consent not in ("assumed", "required"):
+            raise SettingsError(f"--record-consent {self.record_consent}: choose assumed or required")
+        for option, limit in (
+            ("--record-session-mb", self.record_session_mb),
+            ("--record-total-gb", self.record_total_gb),
+            ("--record-days", self.record_days),
+        ):
+            if limit is not None and not limit > 0:
+                raise SettingsError(f"{option} must be more than 0; leave it out for no limit")
+        self.tenant_days()
+
+    def tenant_days(self) -> dict[str, float]:
+        """How long recordings of single tenants are kept. Raises SettingsError."""
+        days = {}
+        for given in _parts(self.record_tenant_days):
+            name, separator, number = given.rpartition("=")
+            try:
+                days[name] = float(number)
+            except ValueError:
+                separator = ""
+            if not separator or not days[name] > 0:
+                raise SettingsError(f"--record-tenant-days {given}: give NAME=DAYS with more than 0 days")
+        return days
+
+    def secrets(self) -> tuple[str, ...]:
+        """Every value that must not be written anywhere."""
+        shown = [getattr(self, one.name) for one in dataclasses.fields(self) if not one.repr]
+        return (*self.all_keys(), *(value for value in shown if isinstance(value, str)))
 
     def _check_webrtc(self) -> None:
         for name, addresses in (

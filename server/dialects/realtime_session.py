@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Final, Literal
 
 from sessions.core.config import SessionConfig, Tool, TurnConfig
 
@@ -129,7 +129,19 @@ def to_config(session: Object, base: SessionConfig) -> SessionConfig:
         tool_choice=to_tool_choice(session["tool_choice"]),
         max_output_tokens=limit if isinstance(limit, int) else None,
         temperature=float(temperature) if isinstance(temperature, int | float) else base.temperature,
+        recording_consent=_consent_of(session) or base.recording_consent,
     )
+
+
+def _consent_of(session: Object) -> Literal["", "given", "refused"]:
+    own = session["x_talkover"]
+    match own.get("recording_consent") if isinstance(own, Mapping) else None:
+        case "given":
+            return "given"
+        case "refused":
+            return "refused"
+        case _:
+            return ""
 
 
 def input_of(session: Object) -> Object:
@@ -320,8 +332,12 @@ def _yes_or_no(value: Json, path: str, current: Json) -> Json:
 
 
 def _own(value: Json, path: str, current: Json) -> Json:
-    fields: Mapping[str, _Field] = {"notices": _yes_or_no}
+    fields: Mapping[str, _Field] = {"notices": _yes_or_no, "recording_consent": _consent}
     return _merge_fields(an_object(current, path), an_object(value, path), path, fields)
+
+
+def _consent(value: Json, path: str, current: Json) -> Json:
+    return current if value is None else one_of(value, path, ("given", "refused"))
 
 
 def _audio(value: Json, path: str, current: Json) -> Json:

@@ -65,6 +65,8 @@ class WhatIf:
     altered: Account
     steps: list[Step]
     limits: list[str]
+    apart: Ticks = SAME_ONSET
+    """How far apart the same interruption may lie in the two runs."""
 
     def __str__(self) -> str:
         return "\n".join([*_interruptions(self), *_answers(self), "", "limits:", *(f"  {one}" for one in self.limits)])
@@ -90,7 +92,8 @@ def what_if(folder: Path, alterations: Alterations) -> WhatIf:
     run = _Run(replace(manifest, config=alterations.config(manifest.config)).session_core(), material, alterations)
     altered = run.run()
     config = alterations.config(manifest.config)
-    return WhatIf(account(manifest.config, steps), account(config, altered), altered, limits + run.limits())
+    apart = SAME_ONSET + max((abs(shift.by) for shift in alterations.shifts), default=0)
+    return WhatIf(account(manifest.config, steps), account(config, altered), altered, limits + run.limits(), apart)
 
 
 class _Run:
@@ -111,7 +114,8 @@ class _Run:
         self._outputs: dict[tuple[str, int], str] = {}
         self._spoken: list[tuple[Ticks, str]] = []
         self._reported: dict[str, int] = {}
-        self._short: dict[str, str] = {}
+        self._short: dict[str, tuple[Ticks, str]] = {}
+        """Of an answer that was cut in the recording: how much there is of it, and what to say where it ends."""
         self._counts: Counter[str] = Counter()
         self._missing: list[str] = []
 
@@ -134,8 +138,6 @@ class _Run:
             translated = self._translated(event, kind)
             if translated is None:
                 continue
-            if kind in self._short and isinstance(event, EngineDone):
-                self._missing.append(self._short[kind])
             now = max(now, session.state.now)
             effects = session.handle(translated, now)
             steps.append(Step(len(steps) + 1, now, translated, effects))
@@ -169,6 +171,7 @@ class _Run:
             self._cancelled.add(effect.response)
         elif type(effect) is AdmitFrame:
             self._report(effect)
+            self._runs_out(effect, now)
         elif type(effect) is Notify:
             if isinstance(effect.notice, OutputOpened):
                 self._outputs[effect.notice.response, effect.notice.index] = effect.notice.item.id
@@ -213,17 +216,15 @@ class _Run:
             self._counts["answers that in the recording were given to other words"] += 1
         self._of[order.response] = made
         self._ids[made.response] = order.response
-        last = 0
         for after, event in made.events:
             again: Any = event
             self._plan(now + after, replace(again, fence=order.fence, response=order.response), order.response)
-            last = after
         if not made.complete:
             self._short[order.response] = (
+                made.audio,
                 f"of the answer at {now / TICK_RATE:.3f} s only {made.audio / TICK_RATE:.1f} s were made before it was "
-                "cut in the recording; what would have followed is not known"
+                "cut in the recording; what would have followed is not known",
             )
-            self._plan(now + last, EngineDone(order.fence, order.response), order.response)
 
     def _report(self, frame: AdmitFrame) -> None:
         """Playback reports come as long after their audio was placed as they did."""
@@ -238,6 +239,14 @@ class _Run:
             self._plan(placed + report.took, PlaybackReported(frame.response, report.position))
             number += 1
         self._reported[frame.response] = number
+
+    def _runs_out(self, frame: AdmitFrame, now: Ticks) -> None:
+        """An answer that was cut in the recording ends where nothing more is known of it."""
+        made, message = self._short.get(frame.response, (0, ""))
+        if message and frame.end >= made:
+            del self._short[frame.response]
+            self._missing.append(message)
+            self._plan(now, EngineDone(frame.fence, frame.response), frame.response)
 
     # --- what names something of the recording -------------------------------------------------------------------
 
@@ -285,7 +294,7 @@ def pairs(result: WhatIf) -> list[tuple[Interruption | None, Interruption | None
     left = list(result.recorded.interruptions)
     found: list[tuple[Interruption | None, Interruption | None]] = []
     for cut in result.altered.interruptions:
-        match = next((one for one in left if _together(one, cut)), None)
+        match = next((one for one in left if _together(one, cut, result.apart)), None)
         if match is not None:
             left.remove(match)
         found.append((match, cut))
@@ -293,12 +302,12 @@ def pairs(result: WhatIf) -> list[tuple[Interruption | None, Interruption | None
     return sorted(found, key=lambda pair: next(cut.decided for cut in pair if cut is not None))
 
 
-def _together(one: Interruption, other: Interruption) -> bool:
+def _together(one: Interruption, other: Interruption, apart: Ticks) -> bool:
     if (one.cause in SPOKEN_OVER) != (other.cause in SPOKEN_OVER):
         return False
     if one.onset is not None and other.onset is not None:
-        return abs(one.onset - other.onset) <= SAME_ONSET
-    return abs(one.decided - other.decided) <= SAME_ONSET
+        return abs(one.onset - other.onset) <= apart
+    return abs(one.decided - other.decided) <= apart
 
 
 def _interruptions(result: WhatIf) -> list[str]:
