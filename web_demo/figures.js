@@ -27,7 +27,7 @@ export class Figures {
   #asked = null;
   /** Since when that speech counts as ended. */
   #endedAt = 0;
-  /** @type {{onset: number, at: number}|null} */
+  /** When the server said that a cut was made; null where all are counted. @type {number|null} */
   #cut = null;
 
   /**
@@ -49,6 +49,11 @@ export class Figures {
     return figure(this.#stops);
   }
 
+  /** Whether a cut is still looked at. */
+  get settling() {
+    return this.#cut !== null;
+  }
+
   /**
    * @param {import('./call.js').ServerEvent} event
    * @param {number} at
@@ -60,8 +65,7 @@ export class Figures {
       this.#asked = run && at - run.to < BELATED ? run.to : null;
       this.#endedAt = at;
     } else if (event.type === 'x_talkover.epoch_began' && event.cause === 'barge_in') {
-      const run = this.user.runBefore(at);
-      if (run) this.#cut = { onset: run.from, at };
+      this.#cut = at;
     }
     this.look(at);
   }
@@ -78,11 +82,13 @@ export class Figures {
         this.#asked = null;
       } else if (at - this.#asked > BELATED) this.#asked = null;
     }
-    if (this.#cut && at - this.#cut.at >= SETTLE) {
-      const { onset, at: cut } = this.#cut;
-      const sounding = this.agent.runBefore(cut);
-      // What sounds on past the cut is counted too: that is what this figure is to show.
-      if (sounding && sounding.to > onset) this.#stops.push(Math.min(sounding.to, at) - onset);
+    if (this.#cut !== null && at - this.#cut >= SETTLE) {
+      // Only now are the levels of before the cut sure to be here: they come another way than the server's word.
+      const speech = this.user.runBefore(this.#cut);
+      const sounding = this.agent.runBefore(this.#cut);
+      // What sounds on past the cut is counted too: that is what this figure is to show. Who speaks in a pause of the
+      // agent silences nothing.
+      if (speech && sounding && sounding.to > speech.from) this.#stops.push(Math.min(sounding.to, at) - speech.from);
       this.#cut = null;
     }
   }

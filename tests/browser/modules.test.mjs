@@ -184,6 +184,28 @@ test('the stop counts from the onset over the agent to its last sound, what soun
   assert.ok(Math.abs(figures.stop.last - 150) < 3 * STEP, String(figures.stop.last));
 });
 
+test('the levels of a stop may come after the word that it happened', () => {
+  const { user, agent, figures } = sides();
+  feed(agent, 0, 1900, 0.1);
+  figures.take({ type: 'x_talkover.epoch_began', cause: 'barge_in' }, 2300);
+  assert.ok(figures.settling);
+  feed(agent, 1900, 2150, 0.1);
+  feed(user, 2000, 2700, 0.1);
+  figures.look(2700);
+  assert.ok(!figures.settling);
+  assert.ok(Math.abs(figures.stop.last - 150) < 3 * STEP, String(figures.stop.last));
+});
+
+test('who speaks in a pause of the agent has silenced nothing', () => {
+  const { user, agent, figures } = sides();
+  feed(agent, 0, 1500, 0.1);
+  feed(user, 2000, 2700, 0.1);
+  figures.take({ type: 'x_talkover.epoch_began', cause: 'barge_in' }, 2300);
+  figures.look(2700);
+  assert.equal(figures.stop.count, 0);
+  assert.ok(!figures.settling);
+});
+
 test('the median of an even number lies between', () => {
   assert.equal(median([]), null);
   assert.equal(median([3, 1, 2]), 2);
