@@ -307,7 +307,7 @@ class Settings:
             raise SettingsError(f"--voice-path {self.voice_path}: choose one of {', '.join(VOICE_PATHS)}")
         if self.voice_path == "codes" and (self.engine != "embedded" or self.tts_url is not None):
             raise SettingsError(
-                "--voice-path codes is for the voice of --engine embedded alone; drop it or choose that"
+                "--voice-path codes is for the voice of --engine embedded alone; drop it"
             )
         if self.script is not None and not self.script.is_file():
             raise SettingsError(f"--script {self.script}: there is no such file")
