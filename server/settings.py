@@ -306,9 +306,7 @@ class Settings:
         if self.voice_path not in VOICE_PATHS:
             raise SettingsError(f"--voice-path {self.voice_path}: choose one of {', '.join(VOICE_PATHS)}")
         if self.voice_path == "codes" and (self.engine != "embedded" or self.tts_url is not None):
-            raise SettingsError(
-                "--voice-path codes is for the voice of --engine embedded alone; drop it"
-            )
+            raise SettingsError("--voice-path codes is for the voice of --engine embedded alone; drop it")
         if self.script is not None and not self.script.is_file():
             raise SettingsError(f"--script {self.script}: there is no such file")
         if (self.llm_url is None) != (self.llm_model is None):
