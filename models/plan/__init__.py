@@ -1,0 +1,1 @@
+"""What fits on a device and what limits first: computed before anything is loaded, and measured where it can be."""
