@@ -237,6 +237,16 @@ class Talkover:
             return await loading
         return None
 
+    @property
+    def sessions(self) -> int:
+        """How many there are."""
+        return 0 if self.manager is None else len(self.manager)
+
+    async def drain(self) -> None:
+        """Take no more sessions, and let those that there are go on for as long as the settings say."""
+        if self.manager is not None:
+            await self.manager.drain(self.settings.drain_s)
+
     # --- how it does -----------------------------------------------------------------------------------------------
 
     async def _healthz(self, request: Request) -> Response:

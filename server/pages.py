@@ -15,6 +15,7 @@ import web_demo
 
 FOLDER: Final = Path(web_demo.__file__).parent
 INDEX: Final = "index.html"
+REPLAY: Final = "replay/index.html"
 
 TYPES: Final = {
     ".html": "text/html; charset=utf-8",
@@ -49,7 +50,8 @@ HEADERS: Final = {
 
 
 class Pages:
-    """The endpoints: `index` of `/`, `file` of a path with the parameter `path` below the folder."""
+    """The endpoints: `index` of `/`, `replay` of `/replay/…`, `file` of a path with the parameter `path` below the
+    folder."""
 
     def __init__(self, folder: Path = FOLDER) -> None:
         self._files = StaticFiles(directory=folder)
@@ -57,6 +59,10 @@ class Pages:
     async def index(self, request: Request) -> Response:
         """The voice page."""
         return await self._answer(INDEX, request)
+
+    async def replay(self, request: Request) -> Response:
+        """The replay page, which finds out itself what is to be shown."""
+        return await self._answer(REPLAY, request)
 
     async def file(self, request: Request) -> Response:
         """What a page loads; raises HTTPException (404)."""

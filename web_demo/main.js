@@ -380,6 +380,9 @@ class App {
     else if (state === 'idle') this.#status.show(this.health.ready ? 'idle' : 'loading');
     else this.#status.show(state);
     document.body.dataset.session = state;
+    const recording = byId('recording', HTMLAnchorElement);
+    recording.hidden = !this.session.recorded || !this.session.id;
+    if (!recording.hidden) recording.href = `/replay/${encodeURIComponent(this.session.id)}`;
     byId('welcome').hidden = state !== 'idle' || this.conversation.entries.length > 0;
     this.#controls.show({
       state,

@@ -35,6 +35,8 @@ export class Session extends EventTarget {
   call = null;
   /** The server's id of the session. */
   id = '';
+  /** Whether the server says that it records it. */
+  recorded = false;
   #abort = new AbortController();
   #track = /** @type {MediaStreamTrack|null} */ (null);
   /** When the server was last heard of. */
@@ -140,6 +142,7 @@ export class Session extends EventTarget {
     this.#answered();
     if (event.type === 'session.created' || event.type === 'session.updated') {
       this.id = event.session.id ?? this.id;
+      this.recorded = event.session.x_talkover?.recording === true;
       const token = event.session.x_talkover?.resume_token;
       if (token) keepResume({ session: this.id, token, at: Date.now() });
     }

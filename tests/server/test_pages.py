@@ -24,7 +24,11 @@ MODULES = sorted(path.name for path in FOLDER.glob("*.js"))
 async def client() -> AsyncIterator[httpx.AsyncClient]:
     pages = Pages()
     app = Starlette(
-        routes=[Route("/", pages.index), Route("/web/{path:path}", pages.file)],
+        routes=[
+            Route("/", pages.index),
+            Route("/replay/{recording}", pages.replay),
+            Route("/web/{path:path}", pages.file),
+        ],
         exception_handlers={HTTPException: http.from_exception},
     )
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://server") as client:
@@ -41,6 +45,20 @@ async def test_every_file_has_its_type_and_the_policy(client: httpx.AsyncClient)
         assert "default-src 'none'" in answer.headers["content-security-policy"]
         assert answer.headers["x-content-type-options"] == "nosniff"
         assert answer.content == (FOLDER / name).read_bytes()
+
+
+async def test_the_replay_page_is_there_with_all_that_it_loads(client: httpx.AsyncClient) -> None:
+    page = await client.get("/replay/sess_1")
+    assert (page.status_code, page.headers["content-type"]) == (200, TYPES[".html"])
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+    loaded = set(re.findall(r'(?:src|href)="(/web/[^"]+)"', page.text))
+    assert loaded >= {f"/web/replay/{path.name}" for path in (FOLDER / "replay").glob("*.js")}
+    size = len(page.content)
+    for name in loaded:
+        answer = await client.get(name)
+        assert answer.status_code == 200, name
+        size += len(answer.content)
+    assert size < FIRST_LOAD
 
 
 async def test_what_has_not_changed_is_not_sent_again(client: httpx.AsyncClient) -> None:

@@ -1,0 +1,70 @@
+"""The replay page as a user sees it, driven from a test."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from playwright.sync_api import Browser, Page
+
+WITHIN = 45_000.0
+
+
+class ReplayPage:
+    """One visit. A context manager."""
+
+    def __init__(self, browser: Browser, url: str, **options: Any) -> None:
+        self.context = browser.new_context(base_url=url, **options)
+        self.page: Page = self.context.new_page()
+        self.page.set_default_timeout(WITHIN)
+        self.faults: list[str] = []
+        self.page.on("pageerror", lambda error: self.faults.append(str(error)))
+        self.page.on("console", lambda message: self._console(message.type, message.text))
+
+    def __enter__(self) -> ReplayPage:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.context.close()
+
+    def _console(self, kind: str, text: str) -> None:
+        if kind == "error" and "status of" not in text:
+            self.faults.append(text)
+
+    def open(self, recording: str, link: str = "") -> None:
+        """Until its waves, marks and interruptions are here."""
+        self.page.goto(f"/replay/{recording}{link}")
+        self.wait("app => app.openedIn !== null && app.source.settled && app.source.interruptions.length > 0")
+
+    def app(self, code: str, argument: object = None) -> Any:
+        """What the function `code` of the page's app, and of `argument`, gives."""
+        whole = f"async (given) => ({code})((await import('/web/replay/main.js')).app, given)"
+        return self.page.evaluate(whole, argument)
+
+    def wait(self, condition: str, argument: object = None) -> None:
+        """Until the function `condition` of the page's app is true."""
+        self.page.wait_for_function(
+            f"async (given) => ({condition})((await import('/web/replay/main.js')).app, given)", arg=argument
+        )
+
+    def at(self) -> float:
+        """Where the cursor is, in seconds."""
+        return float(self.app("app => app.player.at"))
+
+    def view(self) -> tuple[float, float]:
+        """What is looked at: from and to, in seconds."""
+        first, last = self.app("app => [app.view.from, app.view.to]")
+        return float(first), float(last)
+
+    def coloured(self) -> int:
+        """How many pixels of the timeline have anything on them."""
+        return int(
+            self.page.evaluate(
+                """() => {
+                    const canvas = document.getElementById('scene');
+                    const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+                    let count = 0;
+                    for (let at = 3; at < data.length; at += 4) count += data[at] > 0;
+                    return count;
+                }"""
+            )
+        )

@@ -1,0 +1,178 @@
+"""The replay page in a browser: opened, gone through, listened to, by those who may."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser
+
+from sessions.replay.view import View
+from tests.browser.chromium import needs_chromium
+from tests.browser.replay_page import ReplayPage
+from tests.browser.voice_page import VoicePage
+from tests.servers import ServerProcess
+from tests.sessions.conversations import converse
+from tests.sessions.recordings import change_manifest
+
+pytestmark = [pytest.mark.browser, needs_chromium]
+
+SCRIPT = "[[reply]]\ntone_hz = 440\nseconds = 1.0\n"
+KEY = "key-for-tests-0123456789"
+
+
+def made(root: Path, rounds: int = 1) -> Path:
+    """A recording, made in a thread: Playwright keeps an event loop running in this one."""
+    with ThreadPoolExecutor(1) as aside:
+        return aside.submit(converse, root, rounds).result()
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("recordings")
+    made(root, rounds=3)
+    return root
+
+
+@pytest.fixture(scope="module")
+def recording(root: Path) -> Path:
+    return next(root.iterdir())
+
+
+@pytest.fixture(scope="module")
+def url(root: Path, recording: Path) -> Iterator[str]:
+    """A server that has one recording of 39 s."""
+    with ServerProcess("scripted", SCRIPT, arguments=["--record", str(root)]) as process:
+        yield process.base_url.removesuffix("/v1")
+
+
+@pytest.fixture
+def page(browser: Browser, url: str, recording: Path) -> Iterator[ReplayPage]:
+    with ReplayPage(browser, url) as visit:
+        visit.open(recording.name)
+        yield visit
+        assert visit.faults == []
+
+
+@pytest.fixture(scope="module")
+def epochs(recording: Path) -> list[float]:
+    """When the session was interrupted, in seconds."""
+    found: list[Any] = View(recording).interruptions()
+    return [one["now"] / 48_000 for one in found]
+
+
+def test_a_recording_is_gone_through_from_one_interruption_to_the_next(page: ReplayPage, epochs: list[float]) -> None:
+    assert page.view() == (0, 30)
+    assert page.coloured() > 10_000
+    page.page.keyboard.press("n")
+    assert page.at() == pytest.approx(epochs[0] - 1.5)
+    page.page.keyboard.press("n")
+    assert page.at() == pytest.approx(epochs[1] - 1.5)
+    page.page.keyboard.press("p")
+    assert page.at() == pytest.approx(epochs[0] - 1.5)
+    # The events around it are listed, and the cut stands among them with all its fields.
+    page.page.wait_for_selector("#events li[data-current=true]")
+    page.page.click("#events button:has-text('AdvanceEpoch')")
+    page.page.wait_for_selector("#event-detail:not([hidden])")
+    assert '"barge_in"' in page.page.inner_text("#event-detail")
+    assert page.at() == pytest.approx(epochs[0], abs=0.001)
+
+
+def test_it_plays_both_sides_loops_and_zooms(page: ReplayPage) -> None:
+    page.page.keyboard.press("+")
+    first, last = page.view()
+    assert last - first == pytest.approx(15)
+    page.app("(app) => { app.view.set(2, 0.6); app.loop(); }")
+    page.page.keyboard.press(" ")
+    page.wait("app => app.player.playing && app.player.at > 2.2")
+    # Round it goes.
+    page.wait("app => { const before = window.last ?? 0; window.last = app.player.at; return window.last < before; }")
+    page.page.keyboard.press(" ")
+    assert 2 <= page.at() <= 2.6
+    page.wait("() => location.hash.includes('loop=2-2.6')")
+    page.page.keyboard.press("Escape")
+    page.page.keyboard.press("0")
+    assert page.view()[1] == pytest.approx(39, abs=0.2)
+
+
+def test_a_link_leads_to_a_place(browser: Browser, url: str, recording: Path) -> None:
+    with ReplayPage(browser, url) as page:
+        page.open(recording.name, "#t=20.5&span=2&loop=20-21")
+        assert page.at() == 20.5
+        assert page.view() == (19.5, 21.5)
+        assert page.app("app => app.player.loop") == [20, 21]
+        page.app("() => { location.hash = '#t=3&span=0.02'; }")
+        page.wait("app => app.player.at === 3")
+        # So close that the samples themselves are drawn.
+        page.wait("app => app.source.settled")
+        assert page.view() == pytest.approx((2.99, 3.01))
+        assert page.coloured() > 1_000
+        assert page.faults == []
+
+
+@pytest.mark.wide
+def test_the_voice_page_leads_to_the_recording_of_its_session(browser: Browser, url: str) -> None:
+    with VoicePage(browser, url, records=False) as talk:
+        talk.visit()
+        assert talk.page.is_hidden("#recording")
+        talk.start()
+        talk.page.wait_for_selector("#recording:not([hidden])")
+        talk.ask("Anything.")
+        talk.wait_event("output_audio_buffer.started")
+        with talk.context.expect_page() as opened:
+            talk.page.click("#recording")
+        opened.value.wait_for_selector("body[data-view=recording]")
+        session = talk.page.evaluate("() => window.probe.app.session.id")
+        assert opened.value.inner_text("#title") == session
+        assert "still recorded" in opened.value.inner_text("#about")
+
+
+@pytest.mark.wide
+def test_recordings_are_listed_and_what_is_not_there_is_said(browser: Browser, url: str, recording: Path) -> None:
+    with ReplayPage(browser, url) as page:
+        page.page.goto("/replay")
+        page.page.click(f"a[href='/replay/{recording.name}']")
+        page.page.wait_for_selector("body[data-view=recording]")
+        page.page.goto("/replay/sess_none")
+        page.page.wait_for_selector("#problem[data-code=recording_not_found]:not([hidden])")
+        assert page.faults == []
+
+
+@pytest.mark.wide
+def test_a_key_opens_what_was_made_with_it(browser: Browser, tmp_path: Path) -> None:
+    folder = made(tmp_path)
+    change_manifest(folder, tenant="key_1")
+    with (
+        ServerProcess("scripted", SCRIPT, arguments=["--record", str(tmp_path), "--api-key", KEY]) as guarded,
+        ReplayPage(browser, guarded.base_url.removesuffix("/v1")) as page,
+    ):
+        page.page.goto(f"/replay/{folder.name}")
+        page.page.wait_for_selector("#key-dialog[open]")
+        page.page.fill("#key", "a wrong one")
+        page.page.press("#key", "Enter")
+        page.page.wait_for_selector("#key-problem:not([hidden])")
+        page.page.fill("#key", KEY)
+        page.page.press("#key", "Enter")
+        page.page.wait_for_selector("body[data-view=recording]")
+        page.wait("app => app.source.settled && app.openedIn !== null")
+        assert page.page.evaluate("() => Object.values(localStorage).join()") == ""
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("width", [390, 768, 1280])
+def test_nothing_lies_beside_the_screen_and_every_control_has_a_name(
+    browser: Browser, url: str, recording: Path, width: int
+) -> None:
+    with ReplayPage(browser, url, viewport={"width": width, "height": 800}) as page:
+        page.open(recording.name)
+        assert page.page.evaluate("() => document.documentElement.scrollWidth") <= width
+        unnamed = page.page.evaluate(
+            """() => [...document.querySelectorAll('button, input, a')].filter((element) => !(
+                element.getAttribute('aria-label') || element.labels?.length || element.textContent.trim()
+            )).map((element) => element.outerHTML)"""
+        )
+        assert unnamed == []
+        assert page.faults == []
