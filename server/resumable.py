@@ -10,16 +10,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import secrets
 from collections.abc import Callable, MutableSet
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, cast
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from sessions.core.records import Plain
 from sessions.counters import Counters
 from sessions.handle import SessionHandle
 from sessions.manager import SessionManager
+from sessions.ownership import DirectoryDown
 from sessions.ports import Busy, NotResumable
 
 from .carriers.websocket import TRY_LATER, WebSocketCarrier
@@ -27,9 +30,13 @@ from .dialects.checks import Rejected
 from .dialects.realtime_duplex import RealtimeDuplexDialect, refusal
 from .dialects.realtime_duplex_in import Resume, resumption
 
+log = logging.getLogger(__name__)
+
 FIRST_MESSAGE_WITHIN: Final = 10.0
 """Seconds that a client has to say what it wants, where it said that it would."""
 
+DUPLEX: Final = "duplex"
+"""Of a session's note: that it is this kind of client's."""
 EXPIRED: Final = "session_resume_expired"
 _POLICY: Final = 1008
 """Close code: what was said first cannot be done (RFC 6455 section 7.4.1)."""
@@ -83,7 +90,7 @@ class Resumables:
             return
         if wanted is not None:
             if dialect.resumable:
-                await self._resume(socket, wanted, manager, dialect.config.tenant)
+                await self._resume(socket, wanted, manager, dialect)
             else:
                 message = "sessions end with their connection here; begin a new one"
                 await refuse(socket, "unsupported_session_resume", message, "type")
@@ -101,11 +108,14 @@ class Resumables:
             self._keep(_Kept(dialect, handle))
         await self._run(carrier, handle, first)
 
-    async def _resume(self, socket: WebSocket, wanted: Resume, manager: SessionManager, tenant: str) -> None:
+    async def _resume(
+        self, socket: WebSocket, wanted: Resume, manager: SessionManager, dialect: RealtimeDuplexDialect
+    ) -> None:
+        """`dialect`: the connection's own, which goes on with the session where that is another process's."""
         kept = self._kept.get(wanted.session)
         if kept is None:
-            await refuse(socket, EXPIRED, "there is no such session any more; begin a new one", "session_id")
-        elif not kept.knows(wanted.token) or kept.dialect.config.tenant != tenant:
+            await self._recover(socket, wanted, manager, dialect)
+        elif not kept.knows(wanted.token) or kept.dialect.config.tenant != dialect.config.tenant:
             message = "the resume token is not the newest one of this session, or the API key is not the session's"
             await refuse(socket, "invalid_resume_token", message, "resume_token")
         elif wanted.after > kept.dialect.outbox.last:
@@ -117,6 +127,37 @@ class Resumables:
         else:
             await self._join(socket, wanted, kept, manager)
 
+    async def _recover(
+        self, socket: WebSocket, wanted: Resume, manager: SessionManager, dialect: RealtimeDuplexDialect
+    ) -> None:
+        """Another process has the session, or had it."""
+        try:
+            found = await manager.recover(wanted.session, dialect.config.tenant, wanted.token)
+        except NotResumable as why:
+            if why.code == "invalid_token":
+                await refuse(socket, "invalid_resume_token", str(why), "resume_token")
+            else:
+                await refuse(socket, EXPIRED, "there is no such session any more; begin a new one", "session_id")
+            return
+        except (Busy, DirectoryDown) as why:
+            log.warning("session %s is not taken over: %s", wanted.session, why)
+            await refuse(socket, "server_busy", "no session can be taken over now; try again soon", close=TRY_LATER)
+            return
+        carrier = WebSocketCarrier(socket, dialect, self._counters, joins=True)
+        try:
+            dialect.recall(noted(found.note, DUPLEX))
+            dialect.outbox.go_on(wanted.after)
+            handle = manager.go_on(found, carrier)
+        except Rejected as why:
+            manager.keeper.let_go(found)
+            await refuse(socket, EXPIRED, f"{why.message}; begin a new one", "session_id")
+        except Busy as why:
+            await refuse(socket, "server_busy", str(why), close=TRY_LATER)
+        else:
+            dialect.attach(handle.session, handle.resume_token, handle.attachment, wanted.after)
+            self._keep(_Kept(dialect, handle, wanted.token))
+            await self._run(carrier, handle, None)
+
     async def _join(self, socket: WebSocket, wanted: Resume, kept: _Kept, manager: SessionManager) -> None:
         carrier = WebSocketCarrier(socket, kept.dialect, self._counters, joins=True)
         newest = kept.handle.resume_token
@@ -127,6 +168,7 @@ class Resumables:
             return
         kept.handle, kept.previous = handle, newest
         kept.dialect.attach(handle.session, handle.resume_token, handle.attachment, wanted.after)
+        kept.dialect.changed()
         await self._run(carrier, handle, None)
 
     async def _run(self, carrier: WebSocketCarrier, handle: SessionHandle, first: str | bytes | None) -> None:
@@ -138,6 +180,13 @@ class Resumables:
 
     def _keep(self, kept: _Kept) -> None:
         self._kept[kept.handle.session] = kept
+        dialect = kept.dialect
+
+        def note() -> None:
+            kept.handle.note({"kind": DUPLEX, "dialect": cast(Plain, dialect.note())})
+
+        dialect.changed = note
+        note()
         task = asyncio.create_task(self._forget(kept.handle), name=f"{kept.handle.session}-kept")
         self._forgetting.add(task)
         task.add_done_callback(self._forgetting.discard)
@@ -145,6 +194,13 @@ class Resumables:
     async def _forget(self, handle: SessionHandle) -> None:
         await handle.closed()
         del self._kept[handle.session]
+
+
+def noted(note: Plain, kind: str) -> Plain:
+    """What the dialect noted of a session that clients of `kind` come back to. Raises Rejected."""
+    if not isinstance(note, dict) or note.get("kind") != kind:
+        raise Rejected("invalid_value", f"the session was not begun by a client of the kind {kind!r}", "session_id")
+    return note.get("dialect")
 
 
 async def first_message(socket: WebSocket) -> str | bytes | None:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from pathlib import Path
+from types import FrameType
 from typing import TypeVar, cast
 
 import uvicorn
@@ -54,11 +55,36 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return cast("Callable[[], asyncio.AbstractEventLoop]", uvloop.new_event_loop)
 
 
+class DrainingServer(uvicorn.Server):
+    """Lets sessions go on for a while when it is told to end; told once more, it ends at once."""
+
+    def __init__(self, config: uvicorn.Config, app: Talkover) -> None:
+        super().__init__(config)
+        self._app = app
+        self._draining: asyncio.Task[None] | None = None
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self._draining is not None or not self._app.settings.drain_s or not self.started:
+            super().handle_exit(sig, frame)
+            return
+        asyncio.get_running_loop().call_soon_threadsafe(self._begin, sig, frame)
+
+    def _begin(self, sig: int, frame: FrameType | None) -> None:
+        self._draining = asyncio.create_task(self._drain(sig, frame), name="drain")
+
+    async def _drain(self, sig: int, frame: FrameType | None) -> None:
+        sessions = self._app.sessions
+        if sessions:
+            print(f"Ending: {sessions} sessions may go on for {self._app.settings.drain_s} s.", flush=True)
+        await self._app.drain()
+        super().handle_exit(sig, frame)
+
+
 def server_for(app: Talkover) -> uvicorn.Server:
     """A uvicorn server for `app`, not yet started. Raises SettingsError where the certificate cannot be used."""
     settings = app.settings
     tls = server_context(settings, _cache(settings)) if settings.tls else None
-    return uvicorn.Server(
+    return DrainingServer(
         uvicorn.Config(
             app.asgi,
             host=settings.host,
@@ -71,7 +97,8 @@ def server_for(app: Talkover) -> uvicorn.Server:
             access_log=False,
             lifespan="on",
             timeout_graceful_shutdown=GRACE,
-        )
+        ),
+        app,
     )
 
 

@@ -333,13 +333,12 @@ class Keeper:
         """Write what is known, stop here, and let the other go on."""
         del self._all[lease.session]
         keeping.over = True
-        self.counters.add("sessions_handed_over")
         keeping.full = keeping.outside
         write = keeping.write(lease)
         keeping.kept.owned_by_another(lease.incarnation + 1)
         try:
-            if write is not None:
-                await self.port.write([write])
+            written = Written() if write is None else await self.port.write([write])
+            self.counters.add("sessions_lost" if written.lost else "sessions_handed_over")
         except DirectoryDown:
             self.counters.add("directory_down")
         await self._let_go(lease)

@@ -90,6 +90,11 @@ class SessionManager:
         runner.keep(keeping)
         return self._begun(runner, "sessions_opened")
 
+    @property
+    def full(self) -> bool:
+        """Whether another session would be refused for want of room."""
+        return self._closing or (self.max_sessions is not None and len(self._runners) >= self.max_sessions)
+
     def _check_room(self) -> None:
         if self._closing:
             raise Busy("the server is shutting down; connect to another one", retry_after=5.0)

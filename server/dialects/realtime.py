@@ -10,7 +10,7 @@ from __future__ import annotations
 import binascii
 import json
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -33,7 +33,7 @@ from . import realtime_in, realtime_out
 from . import realtime_session as schema
 from . import realtime_transcription as kinds
 from .base import InputAudio, Meter, Received
-from .checks import INVALID_VALUE, Json, Object, Rejected, a_string, parse, required
+from .checks import INVALID_VALUE, Json, Object, Rejected, a_string, an_object, parse, required
 from .realtime_append import AppendForm
 from .realtime_audio import OutputLane
 
@@ -94,6 +94,8 @@ class RealtimeDialect:
         """What counts this client's responses, where there are limits."""
         self.recorded = False
         """Whether the server records; stands in `session.x_talkover.recording`."""
+        self.changed: Callable[[], None] = lambda: None
+        """Called when another session object is in force."""
         self._head: tuple[str, str] = ("", "")
         self._head_text = ""
 
@@ -125,6 +127,17 @@ class RealtimeDialect:
             return shown
         own = shown.get("x_talkover")
         return {**shown, "x_talkover": {**(own if isinstance(own, Mapping) else {}), "recording": True}}
+
+    # --- a session that goes on in another process -------------------------------------------------------------------
+
+    def note(self) -> Object:
+        """What a dialect in another process needs to go on with this one's session."""
+        return {"session": self._session}
+
+    def recall(self, note: Json) -> None:
+        """Go on with the session of which another process's dialect left `note`. Raises Rejected for a damaged one."""
+        session = an_object(an_object(note, "note").get("session"), "note.session")
+        self._begin_as(session, schema.to_config(session, self._defaults))
 
     # --- in ------------------------------------------------------------------------------------------------------
 
@@ -249,6 +262,7 @@ class RealtimeDialect:
                 messages = self._tail(None, self._lane)
                 self._lane = OutputLane(media)
         self._config = config
+        self.changed()
         messages.append(self._dump({"type": "session.updated", "session": self._shown()}))
         return messages
 

@@ -29,7 +29,7 @@ from sessions.ports import OutputFrame
 from . import realtime_duplex_in as duplex_in
 from . import realtime_session as schema
 from .base import ItemAudio, Received, Reply
-from .checks import UNSUPPORTED, Json, Object, Rejected, an_object, parse, required
+from .checks import UNSUPPORTED, Json, Object, Rejected, an_integer, an_object, parse, required
 from .realtime import RealtimeDialect
 from .realtime_duplex_outbox import Gap, Outbox
 
@@ -70,6 +70,8 @@ class RealtimeDuplexDialect(RealtimeDialect):
         self._outbox = outbox or Outbox()
         self._token = ""
         self._attachment = 0
+        self._elsewhere = 0
+        """Connections that the session had in other processes."""
         self._spoken_to = False
         self._after: int | None = None
         self._replies: list[Reply] = []
@@ -104,6 +106,13 @@ class RealtimeDuplexDialect(RealtimeDialect):
             return
         self._begin_as(merged, config)
 
+    def note(self) -> Object:
+        return {**super().note(), "attachments": self._attachment}
+
+    def recall(self, note: Json) -> None:
+        super().recall(note)
+        self._elsewhere = an_integer(an_object(note, "note").get("attachments"), "note.attachments", 0, 1 << 31)
+
     # --- connections -----------------------------------------------------------------------------------------------
 
     @property
@@ -129,7 +138,7 @@ class RealtimeDuplexDialect(RealtimeDialect):
         if after is None:
             self._begin(session)
         self._token = token
-        self._attachment = attachment
+        self._attachment = self._elsewhere + attachment
         self._after = after
         self._spoken_to = False
 
@@ -140,7 +149,9 @@ class RealtimeDuplexDialect(RealtimeDialect):
         """
         if self._after is None:
             return [self._unnumbered({"type": "session.created", **self._credentials()})]
-        resumed = {"type": "session.resumed", "session_id": session, **self._credentials()}
+        resumed: Object = {"type": "session.resumed", "session_id": session, **self._credentials()}
+        if self._elsewhere:
+            resumed = {**resumed, "x_talkover": {"owner_changed": True}}
         try:
             return [self._unnumbered(resumed), *self._outbox.after(self._after)]
         except Gap:

@@ -29,6 +29,10 @@ class Outbox:
         self.last = 0
         """Number of the newest event; 0 before the first."""
 
+    def go_on(self, number: int) -> None:
+        """Events up to `number` were given out by another process, which kept them to itself."""
+        self.last = number
+
     @property
     def waiting(self) -> int:
         """Characters that are kept."""

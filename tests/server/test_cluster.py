@@ -1,0 +1,243 @@
+"""Two servers that share a real Redis: sessions found, taken over, handed over, refused."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
+
+from tests.redis_server import RedisServer, needs_redis
+from tests.servers import ServerProcess
+from tests.sessions.fakes import CountingEngine
+
+from .serving import Served, served
+from .test_resumable import Client, ask, begin
+
+pytestmark = needs_redis
+
+SCRIPT = """
+[[reply]]
+text = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen"
+"""
+TAKEOVER_WITHIN = 3.0
+"""Seconds from the death of the owner to the first sample that a client which came back hears."""
+
+
+@pytest.fixture
+def redis() -> Iterator[RedisServer]:
+    with tempfile.TemporaryDirectory(prefix="r") as folder, RedisServer(Path(folder)) as server:
+        yield server
+
+
+@contextlib.asynccontextmanager
+async def two(redis: RedisServer, **settings: Any) -> AsyncIterator[tuple[Served, Served]]:
+    """Two servers, in this process."""
+    engines = [CountingEngine(seconds=6.0, delay=0.0) for _ in range(2)]
+    async with (
+        served(engines[0], directory=redis.url, **settings) as here,
+        served(engines[1], directory=redis.url, **settings) as there,
+    ):
+        yield here, there
+
+
+async def dial(realtime: str) -> Client:
+    return Client(await connect(f"{realtime}&duplex=1&autostart=0", proxy=None))
+
+
+async def back(realtime: str, created: dict[str, Any], token: str, after: int) -> Client:
+    client = await dial(realtime)
+    session = created["session"]["id"]
+    await client.say("session.resume", session_id=session, resume_token=token, last_received_server_event_seq=after)
+    return client
+
+
+def deltas(client: Client) -> list[dict[str, Any]]:
+    return [event for event in client.events if event["type"] == "response.output_audio.delta"]
+
+
+async def kept() -> None:
+    """Long enough for the owner's next batch."""
+    await asyncio.sleep(0.5)
+
+
+async def read_all(client: Client) -> None:
+    """What has arrived so far."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(0.5):
+            await client.hear("nothing of this name")
+
+
+async def until_ready(place: Served, wanted: bool) -> None:
+    """Ask until it says that it takes sessions, or that it does not."""
+    async with asyncio.timeout(20), place.http() as http:
+        while (await http.get("/readyz")).is_success != wanted:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+
+
+# --- two processes ---------------------------------------------------------------------------------------------------
+
+
+async def begin_at(server: ServerProcess) -> tuple[Client, dict[str, Any]]:
+    client = await dial(server.realtime_url)
+    await client.say("session.update", session={"turn_detection": None, "voice": "default"})
+    created = await client.hear("session.created")
+    await client.hear("session.updated")
+    return client, created
+
+
+@contextlib.contextmanager
+def processes(redis: RedisServer, number: int) -> Iterator[list[ServerProcess]]:
+    servers = [ServerProcess("scripted", SCRIPT, arguments=("--directory", redis.url)) for _ in range(number)]
+    with contextlib.ExitStack() as running:
+        for server in servers:
+            running.enter_context(server)
+        yield servers
+
+
+async def test_another_server_goes_on_when_the_owner_is_killed(redis: RedisServer) -> None:
+    with processes(redis, 2) as (here, there):
+        client, created = await begin_at(here)
+        await ask(client, "tell me")
+        for _ in range(50):
+            await client.hear("response.output_audio.delta")
+        await kept()
+        os.kill(here.pid, signal.SIGKILL)
+        died = time.monotonic()
+        await client.ended()
+        again = await back(there.realtime_url, created, created["resume_token"], client.last)
+        resumed = await again.hear("session.resumed")
+        assert resumed["session_id"] == created["session"]["id"]
+        assert resumed["session"]["audio"]["input"]["turn_detection"] is None
+        assert (resumed["attachment_generation"], resumed["x_talkover"]) == (2, {"owner_changed": True})
+        await ask(again, "go on")
+        await again.hear("response.output_audio.delta")
+        assert time.monotonic() - died < TAKEOVER_WITHIN
+        # Nothing of the old incarnation: a later epoch, another response.
+        assert {delta["response_id"] for delta in deltas(again)}.isdisjoint(d["response_id"] for d in deltas(client))
+        assert deltas(again)[0]["x_epoch"] > max(delta["x_epoch"] for delta in deltas(client))
+        # The history is there: what was asked, and what of the answer was heard.
+        added = next(event for event in client.events if event["type"] == "conversation.item.added")
+        await again.say("conversation.item.retrieve", item_id=added["item"]["id"])
+        item = (await again.hear("conversation.item.retrieved"))["item"]
+        assert item["content"][0]["text"] == "tell me"
+        answer = next(event["item_id"] for event in deltas(client))
+        await again.say("conversation.item.retrieve", item_id=answer)
+        item = (await again.hear("conversation.item.retrieved"))["item"]
+        assert item["status"] == "incomplete"
+        assert item["content"][0]["transcript"].startswith("one two")
+        # Numbers of events go on where the client was.
+        assert again.numbers()[0] == client.last + 1
+        await again.say("session.close")
+        await again.ended()
+
+
+async def test_a_server_that_was_stopped_and_wakes_up_says_nothing_more(redis: RedisServer) -> None:
+    with processes(redis, 1) as (here,):
+        async with served(CountingEngine(), directory=redis.url) as there:
+            client, created = await begin_at(here)
+            await ask(client, "tell me")
+            for _ in range(10):
+                await client.hear("response.output_audio.delta")
+            await kept()
+            os.kill(here.pid, signal.SIGSTOP)
+            try:
+                await read_all(client)
+                heard = len(deltas(client))
+                again = await back(there.realtime, created, created["resume_token"], client.last)
+                await again.hear("session.resumed")
+                await asyncio.sleep(7.0)  # beyond the lease: the time of the stop is what the test is about
+            finally:
+                os.kill(here.pid, signal.SIGCONT)
+            await client.ended()
+            assert len(deltas(client)) == heard
+            assert client.events[-1]["type"] == "session.closed"
+            async with httpx.AsyncClient(trust_env=False) as http:
+                text = (await http.get(f"http://127.0.0.1:{here.port}/metrics")).text
+            assert 'talkover_events_total{event="sessions_lost"} 1' in text
+            assert 'talkover_events_total{event="ledger_fault"} 0' in text
+
+
+# --- two servers in one process --------------------------------------------------------------------------------------
+
+
+async def test_a_server_that_lives_lets_a_session_go_to_where_its_client_went(redis: RedisServer) -> None:
+    async with two(redis) as (here, there):
+        client, created = await begin(here)
+        await ask(client, "tell me")
+        await client.hear("response.output_audio.delta")
+        await kept()
+        again = await back(there.realtime, created, created["resume_token"], client.last)
+        resumed = await again.hear("session.resumed")
+        await client.ended()
+        assert client.events[-1]["type"] == "session.closed"
+        # And back, with the newest token; the old one is good no more once something came over the new connection.
+        await again.say("session.heartbeat")
+        await again.hear("session.heartbeat_ack")
+        await kept()
+        third = await back(here.realtime, created, resumed["resume_token"], again.last)
+        assert (await third.hear("session.resumed"))["attachment_generation"] == 3
+        late = await back(there.realtime, created, "guessed", 0)
+        assert (await late.hear("error"))["error"]["code"] == "invalid_resume_token"
+        await third.say("session.close")
+        await third.ended()
+        await kept()
+        gone = await back(there.realtime, created, resumed["resume_token"], 0)
+        assert (await gone.hear("error"))["error"]["code"] == "session_resume_expired"
+
+
+async def test_without_redis_conversations_go_on_new_ones_are_told_and_all_is_well_when_it_is_back(
+    redis: RedisServer,
+) -> None:
+    async with two(redis) as (here, there):
+        client, created = await begin(here)
+        await kept()
+        redis.kill()
+        await until_ready(here, False)
+        await ask(client, "tell me")
+        await client.hear("response.output_audio.delta")
+        with pytest.raises(InvalidStatus) as refused:
+            await connect(here.realtime, proxy=None)
+        assert refused.value.response.status_code == 503
+        assert b"directory of sessions" in (refused.value.response.body or b"")
+        elsewhere = await back(there.realtime, created, created["resume_token"], 0)
+        assert (await elsewhere.hear("error"))["error"]["code"] == "server_busy"
+        redis.start()
+        await until_ready(here, True)
+        await kept()
+        # The new Redis knew nothing; the session was kept anew, so it can be taken over.
+        again = await back(there.realtime, created, created["resume_token"], client.last)
+        await again.hear("session.resumed")
+
+
+async def test_a_server_that_ends_hands_its_sessions_over(redis: RedisServer) -> None:
+    async with two(redis) as (_, there):
+        async with served(CountingEngine(), directory=redis.url) as here:
+            client, created = await begin(here)
+            await kept()
+        await client.ended()
+        again = await back(there.realtime, created, created["resume_token"], client.last)
+        await again.hear("session.resumed")
+        await ask(again, "go on")
+        await again.hear("response.output_audio.delta")
+
+
+async def test_a_key_has_as_many_sessions_as_it_may_over_all_servers(redis: RedisServer) -> None:
+    async with two(redis, tenant_sessions=1) as (here, there):
+        client, _ = await begin(here)
+        await kept()
+        other, _ = await begin(there)
+        await other.ended()
+        assert other.events[-1]["reason"] == "too_many_sessions"
+        await client.say("session.close")
+        await client.ended()
