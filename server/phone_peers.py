@@ -580,7 +580,7 @@ class Playout:
             self._queue.append(happened.pcm)
             self.deepest_ms = max(self.deepest_ms, 1000 * self.waiting / self._rate)
         elif isinstance(happened, Mark):
-            if not self.waiting:
+            if not self._queue:
                 return [happened.reply]
             self._queue.append(happened)
         elif isinstance(happened, Clear):

@@ -145,9 +145,11 @@ async def test_a_server_with_keys_takes_a_call_with_a_key_in_its_parameters_or_a
 async def test_calls_from_addresses_that_are_on_no_list_are_refused() -> None:
     async with served(phone_allow=("203.0.113.0/24",)) as place:
         assert await refused(place, "/telephony/twilio") == (403, "address_not_allowed")
-    async with served(phone_allow=("203.0.113.0/24,127.0.0.0/8",)) as place:
-        async with Caller(address(place, TwilioPeer()), TwilioPeer("in", GREET)) as caller:
-            await until(caller, lambda: caller.figures.sound_seconds > 0)
+    async with (
+        served(phone_allow=("203.0.113.0/24,127.0.0.0/8",)) as place,
+        Caller(address(place, TwilioPeer()), TwilioPeer("in", GREET)) as caller,
+    ):
+        await until(caller, lambda: caller.figures.sound_seconds > 0)
 
 
 async def test_one_number_holds_only_so_many_calls() -> None:
@@ -223,6 +225,13 @@ async def test_a_call_whose_line_was_lost_comes_back_to_its_session_and_is_not_g
         assert place.app.counters.snapshot()["phone_calls_reconnected"] == 1
 
 
+async def counted(place: Served, name: str) -> None:
+    """Wait until something of that name was counted; the server is asked, which lets it work."""
+    async with asyncio.timeout(5), place.http() as http:
+        while name not in (await http.get("/metrics")).text:
+            pass
+
+
 GOOD = '{"event":"media","media":{"payload":"////"}}'
 
 
@@ -258,9 +267,7 @@ async def test_what_is_wrong_is_refused_by_name_counted_and_disturbs_no_neighbou
             async with connect(place.url.replace("http", "ws", 1) + "/telephony/twilio", proxy=None) as socket:
                 for message in messages:
                     await socket.send(message)
-                async with asyncio.timeout(5):
-                    while f"phone_messages_refused_{code}" not in place.app.counters.snapshot():
-                        await asyncio.sleep(0.001)
+                await counted(place, f"phone_messages_refused_{code}")
             await until(caller, lambda: caller.figures.sound_seconds >= 0.6)
         snapshot = place.app.counters.snapshot()
         assert snapshot["session_fault"] == snapshot["stale_at_gate"] == 0
@@ -299,9 +306,7 @@ async def test_audiosocket_is_paced_and_a_barge_in_stops_it() -> None:
             await caller.send(peer.press("7"))
             # Speech over it for 200 ms ends it; the answer to it comes after 500 ms of silence.
             assert sent < 6.0
-        async with asyncio.timeout(5), place.http() as http:
-            while (await http.get("/telephony/calls")).json()["calls"]:
-                await asyncio.sleep(0)
+        await counted(place, "phone_calls_ended_stopped")
         assert place.app.counters.snapshot()["interruptions"] == 1
 
 

@@ -1,0 +1,164 @@
+"""How fast a call falls silent when its caller interrupts, and whether anything of before comes after the clear.
+
+`python -m tests.bench.telephony --spawn` interrupts one reply after the other over Twilio's protocol with the commands of
+the test split, 8 kHz µ-law, in real time. `--epochs N` interrupts N replies on a virtual clock instead, with marks, holds
+and clears at chance moments, and counts samples of before that came after the clear.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from server.call_command import Caller, at_rate
+from server.phone_peers import Clear, Sound, TwilioPeer, VonagePeer
+from sessions.virtual_clock import run
+from tests.bench.report import STAGE_HEAD, milliseconds, progress, stage_rows, table, write
+from tests.bench.target import arguments, server
+from tests.bench.tones import script
+from tests.server.telephony.scene import Scene
+from tests.speech import RATE as CLIP_RATE
+from tests.speech import Clip, load
+
+PER_CALL = 8
+PATIENCE = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Interruption:
+    """One command over one reply; seconds from its true onset, None where it did not come to that."""
+
+    clip: str
+    hold: float | None
+    """The last media of the reply arrived."""
+    clear: float | None
+
+
+class TimedCaller(Caller):
+    """Notes when sound and clears come."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url, TwilioPeer("bench", {"greet": "0"}))
+        self.sounds: list[float] = []
+        self.cleared: list[float] = []
+
+    async def _take(self, message: str | bytes) -> None:
+        text = message if isinstance(message, str) else ""
+        if text.startswith('{"event":"media"'):
+            self.sounds.append(self.now)
+        elif '"clear"' in text:
+            self.cleared.append(self.now)
+        await super()._take(message)
+
+
+async def one_call(url: str, clips: Sequence[Clip]) -> list[Interruption]:
+    found: list[Interruption] = []
+    async with TimedCaller(url) as caller:
+        for index, clip in enumerate(clips):
+            mark = len(caller.sounds)
+            async with asyncio.timeout(60):
+                while len(caller.sounds) == mark:
+                    caller.news.clear()
+                    await caller.news.wait()
+            await asyncio.sleep(0.9 + 0.037 * (index % 7))
+            cleared = len(caller.cleared)
+            caller.say(at_rate(clip.pcm, CLIP_RATE, 8000))
+            # A frame leaves when its last sample is there, so the onset is heard when its frame is.
+            began = caller.now
+            onset = began + clip.onset / CLIP_RATE
+            deadline = began + clip.seconds + PATIENCE
+            while len(caller.cleared) == cleared and caller.now < deadline:
+                await asyncio.sleep(0.005)
+            at = caller.cleared[cleared] if len(caller.cleared) > cleared else None
+            before = [one for one in caller.sounds if at is None or one <= at]
+            hold = max(0.0, before[-1] - onset) if at is not None and before else None
+            found.append(Interruption(clip.name, hold, None if at is None else at - onset))
+            progress(f"{'missed' if at is None else f'{(at - onset) * 1000:4.0f} ms':>8}  {clip.text} ({clip.voice})")
+            await caller.spoken.wait()
+            if at is None:
+                break
+    return found
+
+
+async def measure(url: str, clips: Sequence[Clip]) -> list[Interruption]:
+    found: list[Interruption] = []
+    at = 0
+    while at < len(clips):
+        part = await one_call(url, clips[at : at + PER_CALL])
+        found += part
+        at += len(part)
+    return found
+
+
+def epochs(count: int) -> dict[str, object]:
+    """Interrupt `count` replies on a virtual clock; samples say themselves which reply they are of."""
+
+    async def call(number: int) -> tuple[int, int, int]:
+        rng = np.random.default_rng(number)
+        peer = VonagePeer(f"call-{number}")
+        peer.rate = 24_000
+        interrupted = stale = 0
+        async with Scene(peer, delay=float(rng.choice([0.0, 0.03, 0.12]))) as scene:
+            for _ in range(10):
+                await scene.quiet(round(float(rng.uniform(0.3, 1.2)), 2))
+                await scene.say(round(float(rng.uniform(0.3, 0.7)), 2))
+                await scene.quiet(0.9)
+            expected: int | None = None
+            for _, one in scene.line.happened:
+                if isinstance(one, Clear):
+                    interrupted += 1
+                    expected = 0
+                elif isinstance(one, Sound) and expected is not None:
+                    # After a clear the next reply begins, and goes on sample by sample.
+                    counted = np.arange(expected, expected + len(one.pcm)) % 32768
+                    stale += int(np.count_nonzero((one.pcm != counted) & (one.pcm != 0)))
+                    expected += len(one.pcm)
+            return interrupted, stale, scene.count("stale_at_gate")
+
+    interrupted = stale = at_gate = calls = 0
+    while interrupted < count:
+        one, two, three = run(call(calls))
+        interrupted, stale, at_gate, calls = interrupted + one, stale + two, at_gate + three, calls + 1
+        if calls % 10 == 0:
+            progress(f"{interrupted} interruptions in {calls} calls, {stale} stale samples")
+    return {"calls": calls, "interruptions": interrupted, "stale_samples_after_clear": stale, "stale_at_gate": at_gate}
+
+
+def main() -> int:
+    parser = arguments(__doc__)
+    if "--epochs" in sys.argv:
+        parser._mutually_exclusive_groups[0].required = False
+    parser.add_argument("--epochs", type=int, metavar="N", help="interrupt N replies on a virtual clock")
+    options = parser.parse_args()
+    if options.epochs:
+        figures = epochs(options.epochs)
+        print(figures)
+        write({"bench": "telephony_epochs", **figures}, options.json)
+        return 0 if figures["stale_samples_after_clear"] == 0 else 1
+    clips = load("commands", "test")[: options.limit]
+    with server(options, "scripted", script(60.0)) as target:
+        base = target.url.partition("/v1/")[0]
+        found = asyncio.run(measure(base, clips))
+    hit = [one for one in found if one.clear is not None]
+    holds = [one.hold for one in hit if one.hold is not None]
+    clears = [one.clear for one in hit if one.clear is not None]
+    print("\nserver_vad over Twilio's protocol, from the true onset:")
+    print(table(stage_rows({"hold (last media arrived)": holds, "clear arrived": clears}), STAGE_HEAD))
+    print(f"missed: {len(found) - len(hit)} of {len(found)}")
+    figures = {
+        "bench": "telephony",
+        "interruptions": len(found),
+        "missed": len(found) - len(hit),
+        "hold": milliseconds(holds),
+        "clear": milliseconds(clears),
+    }
+    write({**figures, "each": [asdict(one) for one in found]}, options.json)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
