@@ -95,7 +95,8 @@ class DuplexEngine:
 
     After `advance` frames carry the new fence; `rewind` says besides how much of the agent was heard, and the engine's
     policy decides what the model is told of it. `counters`: those of `SlotEngine`, and "input_gap_ticks",
-    "requests_unknown", "requests_stale", "prompts_late", "ticks", "ticks_missed", "worker_faults", "sessions_too_long".
+    "requests_unknown", "requests_stale", "prompts_late", "ticks", "ticks_late" (ended after the next was due),
+    "ticks_missed" (given up), "worker_faults", "sessions_too_long".
     """
 
     def __init__(
@@ -338,6 +339,8 @@ class DuplexEngine:
             if ticker.due(now):
                 self.tick(until=ticker.deadline)
                 self._ticked = self._clock.now()
+                if self._ticked > ticker.deadline:
+                    self._count("ticks_late")
                 if ticker.missed != missed:
                     self._count("ticks_missed", ticker.missed - missed)
                 continue

@@ -128,6 +128,10 @@ class SlotEngine(Generic[Stamp]):
         self._table = SlotTable(model.batch, tick=model.hop / model.sample_rate)
         self._seats: dict[Lease, _Seat[Stamp]] = {}
         self._counters: Counter[str] = Counter()
+        self._given = _inputs(model)
+        g = self._given
+        # The same memory, for filling it row by row: an assignment to an array costs a fraction of one to a tensor.
+        self._rows = [part.numpy() for part in (g.run, g.hears, g.hush, g.forced, g.pcm, g.codes, g.text, g.said)]
 
     # --- from any thread ---------------------------------------------------------------------------------------------
 
@@ -333,23 +337,30 @@ class SlotEngine(Generic[Stamp]):
         return out
 
     def _gather(self, work: list[_Work[Stamp]]) -> StepInput:
-        batch = self.model.batch
-        run, hears, hush = (torch.zeros(batch, dtype=torch.bool) for _ in range(3))
-        pcm = torch.zeros(batch, self.model.hop)
-        codes, said = (torch.zeros(batch, self.model.codebooks, dtype=torch.int64) for _ in range(2))
-        forced, text = torch.zeros(batch, dtype=torch.bool), torch.zeros(batch, dtype=torch.int64)
+        given = self._given
+        for mask in (given.run, given.hears, given.hush, given.forced):
+            mask.fill_(False)
+        run, hears, hush, forced, pcm, codes, text, said = self._rows
         for job in work:
             slot = job.seat.lease.slot
             run[slot] = True
             hush[slot] = job.hushed
             if job.pcm is not None:
                 hears[slot] = True
-                pcm[slot] = torch.from_numpy(job.pcm)
+                pcm[slot] = job.pcm
             elif job.codes is not None:
-                codes[slot] = torch.tensor(job.codes)
+                codes[slot] = job.codes
             if job.forced is not None:
-                forced[slot], text[slot], said[slot] = True, job.forced.text, torch.tensor(job.forced.said)
-        return StepInput(run, hears, pcm, codes, hush, forced, text, said)
+                forced[slot], text[slot], said[slot] = True, job.forced.text, job.forced.said
+        return given
+
+
+def _inputs(model: SlotModel) -> StepInput:
+    """One step's inputs, filled anew for each."""
+    codes = torch.zeros(model.batch, model.codebooks, dtype=torch.int64)
+    run, hears, hush, forced = (torch.zeros(model.batch, dtype=torch.bool) for _ in range(4))
+    text = torch.zeros(model.batch, dtype=torch.int64)
+    return StepInput(run, hears, torch.zeros(model.batch, model.hop), codes, hush, forced, text, codes.clone())
 
 
 @dataclass(frozen=True, slots=True)

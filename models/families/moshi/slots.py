@@ -76,7 +76,7 @@ class MoshiSlots:
     def device(self) -> torch.device:
         return self._seed.device
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def reset(self, mask: Tensor, seed: Tensor) -> None:
         mask = mask.to(self.device)
         self.streams.reset(mask)
@@ -85,19 +85,19 @@ class MoshiSlots:
         self._seed.copy_(torch.where(mask, seed.to(self.device), self._seed))
         self._prompted.masked_fill_(mask, 0)
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def stand_at(self, frames: int) -> None:
         """Let all slots stand as after so many frames, with windows full of nothing: for measurements."""
         self.streams.position.fill_(frames)
         self._tokens.zero_()
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def rewind(self, back: Tensor) -> None:
         back = back.to(self.device)
         self.streams.rewind(back)
         self.codec.rewind(back)
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def step(self, given: StepInput) -> StepOutput:
         device = self.device
         run, hears, hush = given.run.to(device), given.hears.to(device), given.hush.to(device)
