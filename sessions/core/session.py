@@ -212,7 +212,8 @@ class Session:
         """Timer "greet": if nobody has said anything since the beginning, the agent does."""
         s = self._state
         silent = s.policy.phase == "idle" and s.utterance is None and s.active is None and not s.conversation.items
-        if silent and s.attached and s.answers and s.config.greet_after_ms is not None:
+        speaks = s.config.responses and not s.abilities.engine_turns and s.config.greet_after_ms is not None
+        if silent and s.attached and speaks:
             self._speaking.begin()
 
     def _open_ports(self) -> None:

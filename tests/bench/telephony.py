@@ -1,13 +1,14 @@
 """How fast a call falls silent when its caller interrupts, and whether anything of before comes after the clear.
 
-`python -m tests.bench.telephony --spawn` interrupts one reply after the other over Twilio's protocol with the commands of
-the test split, 8 kHz µ-law, in real time. `--epochs N` interrupts N replies on a virtual clock instead, with marks, holds
-and clears at chance moments, and counts samples of before that came after the clear.
+`python -m tests.bench.telephony --spawn` interrupts one reply after the other over Twilio's protocol with the commands
+of the test split, 8 kHz µ-law, in real time. `--epochs N` interrupts N replies on a virtual clock instead, with marks,
+holds and clears at chance moments, and counts samples of before that came after the clear.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -71,8 +72,11 @@ async def one_call(url: str, clips: Sequence[Clip]) -> list[Interruption]:
             began = caller.now
             onset = began + clip.onset / CLIP_RATE
             deadline = began + clip.seconds + PATIENCE
-            while len(caller.cleared) == cleared and caller.now < deadline:
-                await asyncio.sleep(0.005)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(deadline - caller.now):
+                    while len(caller.cleared) == cleared:
+                        caller.news.clear()
+                        await caller.news.wait()
             at = caller.cleared[cleared] if len(caller.cleared) > cleared else None
             before = [one for one in caller.sounds if at is None or one <= at]
             hold = max(0.0, before[-1] - onset) if at is not None and before else None
