@@ -10,6 +10,7 @@ does not depend on how the stream was cut into chunks, nor on the order in which
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 from math import gcd
 
@@ -33,8 +34,8 @@ _SCALE_BITS = 20
 _FEW_PHASES = 8
 _BLOCK = 32
 """About how many outputs one matrix makes: with more the zeros in it cost more than the calls that they save."""
-_AT_ONCE = 16
-"""Blocks in one product; a larger one a BLAS would share among threads, which costs more than it gains."""
+_AT_ONCE = 250_000
+"""Multiplications in one product; a larger one a BLAS would share among threads, which costs more than it gains."""
 
 
 @lru_cache(maxsize=64)
@@ -94,6 +95,16 @@ def _every(step: int, samples: Floats, taps: Floats, count: int) -> Floats:
     return total
 
 
+@dataclass(frozen=True, slots=True)
+class LaneState:
+    """What a `Resampler` knows of its stream. `consumed`, `produced`: samples so far."""
+
+    consumed: int
+    produced: int
+    held: Floats
+    held_at: int
+
+
 class Resampler:
     """One lane of mono PCM from one rate to another.
 
@@ -129,7 +140,17 @@ class Resampler:
     @property
     def pending(self) -> int:
         """Output samples that belong to input already consumed and have not been given yet; `flush` gives them."""
-        return self._due(self.consumed) - self.produced
+        return self.due(self.consumed) - self.produced
+
+    def state(self) -> LaneState:
+        """Where the stream stands; the lane may go on and be taken back to it by `restore`."""
+        return LaneState(self.consumed, self.produced, self._held, self._held_at)
+
+    def restore(self, state: LaneState) -> None:
+        """Go on from `state`, which a lane of the same rates gave."""
+        self.consumed, self.produced = state.consumed, state.produced
+        # No array is ever written to, so it is still what it was.
+        self._held, self._held_at = state.held, state.held_at
 
     def reset(self) -> None:
         """Forget everything; the next sample is the first of a new stream."""
@@ -146,7 +167,7 @@ class Resampler:
             self.produced += len(samples)
             return samples
         self._held = np.concatenate((self._held, samples))
-        return self._emit(self._due(max(self.consumed - self._half, 0)))
+        return self._emit(self.due(max(self.consumed - self._half, 0)))
 
     def flush(self) -> Samples:
         """The rest of the stream, shape (`pending`,), as if silence followed; then the lane is reset."""
@@ -154,11 +175,11 @@ class Resampler:
             self.reset()
             return np.zeros(0, dtype=np.int16)
         self._held = np.concatenate((self._held, np.zeros(self._half)))
-        rest = self._emit(self._due(self.consumed))
+        rest = self._emit(self.due(self.consumed))
         self.reset()
         return rest
 
-    def _due(self, inputs: int) -> int:
+    def due(self, inputs: int) -> int:
         """How many outputs lie before the end of the first `inputs` input samples."""
         return -(-inputs * self._up // self._down)
 
@@ -168,8 +189,8 @@ class Resampler:
             return np.zeros(0, dtype=np.int16)
         if self._few and first % self._up == 0 and count >= self._size:
             whole = count // self._size
-            most = range(0, whole, _AT_ONCE)
-            parts = [self._blocks(first + at * self._size, min(_AT_ONCE, whole - at)) for at in most]
+            most = max(1, _AT_ONCE // self._matrix.size)
+            parts = [self._blocks(first + at * self._size, min(most, whole - at)) for at in range(0, whole, most)]
             if count % self._size:
                 parts.append(self._sums(first + whole * self._size, count % self._size))
             sums = parts[0] if len(parts) == 1 else np.concatenate(parts)

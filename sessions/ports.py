@@ -177,7 +177,12 @@ class CarrierCapabilities:
 
 @dataclass(frozen=True, slots=True)
 class OutputFrame:
-    """One admitted frame with its samples and everything that a gate or a report needs."""
+    """One admitted frame with its samples and everything that a gate or a report needs.
+
+    `pcm` is run[at : at + len(pcm)], where there is a `run`. Consecutive frames may share one (the same object), so
+    that a carrier may convert all of it at once; what lies behind `pcm` was not admitted, may never be, and must not
+    show in anything that leaves before its own frame has passed the gate.
+    """
 
     fence: Fence
     sequence: int
@@ -188,6 +193,8 @@ class OutputFrame:
     placed_at: Ticks
     pcm: bytes
     rate: int
+    run: bytes = b""
+    at: int = 0
 
 
 class CarrierPort(Protocol):

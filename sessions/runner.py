@@ -461,8 +461,9 @@ class Runner:
             self._engine.advance(effect.fence)
 
     def _admit(self, effect: AdmitFrame) -> None:
-        length = effect.end - effect.start
-        pcm = self._tracks[effect.source].cut(effect.source_start, effect.source_start + length)
+        start = effect.source_start
+        run, at, size = self._tracks[effect.source].cut_run(start, start + effect.end - effect.start)
+        pcm = run[at : at + size]
         if self._journal is not None:
             self._journal.sent(effect, pcm)
         frame = OutputFrame(
@@ -475,6 +476,8 @@ class Runner:
             effect.placed_at,
             pcm,
             self._rate,
+            run,
+            at,
         )
         if self._core.state.config.turns is not None:
             self._own_voice.play(frame.placed_at, pcm, self._core.state.now)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .core.timeline import Ticks, ticks_per_sample
+from .core.timeline import TICK_RATE, Ticks, ticks_per_sample
 
 SAMPLE_BYTES = 2
 
@@ -17,6 +17,10 @@ def silence(length: Ticks, rate: int) -> bytes:
     return bytes(length // ticks_per_sample(rate) * SAMPLE_BYTES)
 
 
+RUN: Ticks = TICK_RATE // 5
+"""Longest stretch that frames are cut from as one."""
+
+
 class OutputTrack:
     """Engine audio of one source, contiguous from where it begins; frames are cut from the front."""
 
@@ -24,6 +28,8 @@ class OutputTrack:
         self._rate = rate
         self._start = start
         self._pcm = bytearray()
+        self._run = b""
+        self._run_start: Ticks = start
 
     @property
     def end(self) -> Ticks:
@@ -44,14 +50,25 @@ class OutputTrack:
 
     def cut(self, start: Ticks, end: Ticks) -> bytes:
         """Take [start, end) and forget everything before `end`. Raises ValueError for audio that is not there."""
+        run, at, size = self.cut_run(start, end)
+        return run[at : at + size]
+
+    def cut_run(self, start: Ticks, end: Ticks) -> tuple[bytes, int, int]:
+        """The same as (run, at, size): it is run[at : at + size].
+
+        Frames that follow each other share a run while it lasts; behind them it holds audio that may never be cut.
+        """
         first = self._bytes(start - self._start)
         last = self._bytes(end - self._start)
         if first < 0 or last > len(self._pcm):
             raise ValueError(f"[{start}, {end}) is not in the track, which holds [{self._start}, {self.end})")
-        pcm = bytes(self._pcm[first:last])
+        at, size = self._bytes(start - self._run_start), last - first
+        if at < 0 or at + size > len(self._run):
+            self._run = bytes(self._pcm[first : max(last, first + self._bytes(RUN))])
+            self._run_start, at = start, 0
         del self._pcm[:last]
         self._start = end
-        return pcm
+        return self._run, at, size
 
     def drop_before(self, position: Ticks) -> None:
         """Forget audio before `position` (an endless track whose frames were not all admitted)."""

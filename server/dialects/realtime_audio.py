@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from codec import g711
 from codec.pcm import Samples, to_bytes, to_samples
-from codec.resample import Resampler
+from codec.runs import RunResampler
 from sessions.core.timeline import Ticks, ticks_per_sample
 from sessions.ports import OutputFrame
 
@@ -22,7 +22,8 @@ class OutputLane:
         self.media = media
         self._law = _LAWS.get(media)
         self._rate = PCM_RATE if self._law is None else g711.RATE
-        self._lane: Resampler | None = None
+        self._width = 2 if self._law is None else 1
+        self._lane: RunResampler | None = None
         self._last: OutputFrame | None = None
         self._end: Ticks = 0
 
@@ -38,21 +39,21 @@ class OutputLane:
             audio = frame.pcm if self._law is None else self._encode(to_samples(frame.pcm))
             return audio, frame.placed_at
         if self._lane is None or self._lane.in_rate != frame.rate:
-            self._lane = Resampler(frame.rate, self._rate)
+            self._lane = RunResampler(frame.rate, self._rate, self._encode, self._width)
         starts = self._waiting_from(frame.placed_at)
-        samples = self._lane.process(to_samples(frame.pcm))
+        audio = self._lane.push(frame.run or frame.pcm, frame.at, len(frame.pcm))
         self._last = frame
         self._end = frame.placed_at + (frame.end - frame.start)
-        return self._encode(samples), starts
+        return audio, starts
 
     def tail(self) -> tuple[bytes, Ticks]:
         """The samples that still wait, and the session time of the first; the lane is new afterwards."""
         if self._lane is None:
             return b"", 0
         starts = self._waiting_from(self._end)
-        samples = self._lane.flush()
+        audio = self._lane.flush()
         self._last = None
-        return self._encode(samples), starts
+        return audio, starts
 
     def reset(self) -> None:
         """Forget what waits: it belongs to an epoch that is over."""

@@ -80,3 +80,27 @@ def test_an_endless_track_forgets_what_was_not_admitted() -> None:
     track.drop_before(1000)
     assert track.end == 200
     assert track.append(200, counting(100, 1))
+
+
+def test_frames_that_follow_each_other_share_a_run_and_none_goes_over_its_end() -> None:
+    track = OutputTrack(24_000, 0)
+    track.append(0, counting(0, 24_000))
+    runs: list[bytes] = []
+    for start in range(0, 48_000, 960):
+        run, at, size = track.cut_run(start, start + 960)
+        assert run[at : at + size] == counting(start // 2, 480)
+        if not runs or run is not runs[-1]:
+            assert at == 0
+            runs.append(run)
+    assert [len(run) // 2 for run in runs] == [4800] * 5
+
+
+def test_a_run_holds_only_what_is_there_and_a_jump_begins_another() -> None:
+    track = OutputTrack(24_000, 0)
+    track.append(0, counting(0, 500))
+    assert track.cut_run(0, 960) == (counting(0, 500), 0, 960)
+    track.append(1000, counting(500, 1000))
+    assert track.cut_run(960, 1920) == (counting(480, 1020), 0, 960)
+    assert track.cut_run(2000, 2020) == (counting(480, 1020), 1040, 20)
+    track.drop_before(2900)
+    assert track.cut_run(2900, 3000) == (counting(480, 1020), 1940, 100)
