@@ -15,13 +15,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from sessions.core.config import SessionConfig
+from sessions.core.context import ImageRef
 from sessions.core.effects import GrantCredit, StartResponse
 from sessions.core.events import EngineFailed
 from sessions.core.fence import Fence
 from sessions.core.notices import ResponseView
 from sessions.core.timeline import Ticks
 from sessions.counters import Counters
-from sessions.ports import Emit, EngineCapabilities, EnginePort
+from sessions.ports import Emit, EngineCapabilities, EnginePort, Sees
 
 from .dialects.base import Allowance
 
@@ -172,6 +173,10 @@ class LimitedEngine:
 
     def advance(self, fence: Fence) -> None:
         self._engine.advance(fence)
+
+    def see(self, session: str, image: ImageRef, data: bytes) -> None:
+        if isinstance(self._engine, Sees):
+            self._engine.see(session, image, data)
 
     def close(self, session: str) -> None:
         self._sessions.pop(session, None)

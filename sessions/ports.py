@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
 from .core.config import SessionConfig
+from .core.context import ImageRef
 from .core.effects import AssessTurn, GrantCredit, OpenPerception, StartResponse, Transcribe
 from .core.events import Event
 from .core.fence import Fence
@@ -116,6 +117,8 @@ class EngineCapabilities:
     tools: bool
     voices: tuple[str, ...] = ()
     """Names of the voices that it speaks with; empty where it takes any name."""
+    images: bool = False
+    """Whether it takes images (see `Sees`)."""
     bounded: Ticks | None = None
     """Longest session that it can hold, if there is a bound."""
 
@@ -155,6 +158,14 @@ class Rewinds(Protocol):
 
         A new epoch holds, and of what the engine said, nothing from `heard` on its own track on was heard.
         """
+
+
+@runtime_checkable
+class Sees(Protocol):
+    """What an engine that takes images does besides."""
+
+    def see(self, session: str, image: ImageRef, data: bytes) -> None:
+        """An image of the conversation: `data` is its file as the client gave it. Contexts name it by its digest."""
 
 
 # --- carrier ------------------------------------------------------------------------------------------------------

@@ -20,8 +20,9 @@ from typing import Final, Protocol
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from server.dialects.base import Dialect, EnduringDialect, InputAudio, ItemAudio, Reply
+from server.dialects.base import Dialect, EnduringDialect, InputAudio, InputImage, ItemAudio, Reply
 from sessions.core import counters
+from sessions.core.context import ImageRef
 from sessions.core.events import CarrierBlocked, CarrierLost, CarrierReady, CommandRejected, Event, ItemCreate
 from sessions.core.fence import OUT_OF_BAND, Fence
 from sessions.core.notices import (
@@ -87,6 +88,8 @@ class SessionHandle(Protocol):
     def audio(self, pcm: bytes, rate: int) -> None: ...
 
     def item(self, create: ItemCreate, pcm: bytes, rate: int) -> None: ...
+
+    def image(self, image: ImageRef, data: bytes) -> None: ...
 
     @property
     def has_room(self) -> bool: ...
@@ -239,6 +242,8 @@ class WebSocketCarrier:
                 handle.audio(received.pcm, received.rate)
             elif isinstance(received, ItemAudio):
                 handle.item(received.create, received.pcm, received.rate)
+            elif isinstance(received, InputImage):
+                handle.image(received.image, received.data)
             else:
                 handle.post(received)
         if self._enduring is not None:

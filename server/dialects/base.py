@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from sessions.core.config import SessionConfig
+from sessions.core.context import ImageRef
 from sessions.core.events import Event, ItemCreate
 from sessions.core.fence import Fence
 from sessions.core.notices import Notice, ResponseView
@@ -34,7 +35,15 @@ class ItemAudio:
     rate: int
 
 
-Received = Event | InputAudio | ItemAudio
+@dataclass(frozen=True, slots=True)
+class InputImage:
+    """The file of an image that the next item names."""
+
+    image: ImageRef
+    data: bytes
+
+
+Received = Event | InputAudio | InputImage | ItemAudio
 
 
 class Dialect(Protocol):

@@ -28,7 +28,7 @@ from sessions.core.events import (
 from sessions.core.timeline import from_ms
 
 from . import realtime_session as schema
-from .base import InputAudio, ItemAudio
+from .base import InputAudio, InputImage, ItemAudio, Received
 from .checks import (
     INVALID_VALUE,
     UNSUPPORTED,
@@ -42,6 +42,8 @@ from .checks import (
     one_of,
     required,
 )
+from .images import MOST as MOST_IMAGES
+from .images import image
 
 LONGEST_ID: Final = 128
 LONGEST_AUDIO_MS: Final = 24 * 3600 * 1000
@@ -92,8 +94,17 @@ def append(event: Object, media: str) -> list[InputAudio]:
     return [InputAudio(pcm, rate)] if pcm else []
 
 
-def item_create(event: Object, command: str | None, media: str) -> ItemCreate | ItemAudio:
-    """`conversation.item.create`."""
+def item(event: Object, command: str | None, media: str) -> list[Received]:
+    """`conversation.item.create`: the files of its images, and then the item."""
+    images: list[InputImage] = []
+    create = item_create(event, command, media, images)
+    return [*images, create]
+
+
+def item_create(
+    event: Object, command: str | None, media: str, images: list[InputImage] | None = None
+) -> ItemCreate | ItemAudio:
+    """The item of a `conversation.item.create`. Its images are added to `images`; without that none are taken."""
     item = an_object(required(event, "item", "item"), "item")
     kind = one_of(required(item, "type", "item.type"), "item.type", _ITEM_KINDS)
     name = _optional_id(item, "id", "item.id")
@@ -120,8 +131,9 @@ def item_create(event: Object, command: str | None, media: str) -> ItemCreate | 
             command=command,
         )
     role = _role(item)
-    text, sound = _content(item, role, media)
-    create = ItemCreate(role=role, id=name, text=text, previous=previous, command=command)
+    text, sound = _content(item, role, media, images)
+    seen = tuple(one.image for one in images or ())
+    create = ItemCreate(role=role, id=name, text=text, previous=previous, images=seen, command=command)
     return create if sound is None else ItemAudio(create, *sound)
 
 
@@ -247,7 +259,7 @@ PLAIN: Final[Mapping[str, Callable[[Object, str | None], Event]]] = {
 
 _ITEM_KINDS: Final = ("message", "function_call", "function_call_output")
 _PARTS: Final[Mapping[str, tuple[str, ...]]] = {
-    "user": ("input_text", "input_audio"),
+    "user": ("input_text", "input_audio", "input_image"),
     "assistant": ("output_text", "output_audio"),
     "system": ("input_text",),
 }
@@ -263,8 +275,10 @@ def _role(item: Object) -> Role:
             return "system"
 
 
-def _content(item: Object, role: Role, media: str) -> tuple[str, tuple[bytes, int] | None]:
-    """Text of all parts, a line each, and the audio of the one part that may have some."""
+def _content(
+    item: Object, role: Role, media: str, images: list[InputImage] | None
+) -> tuple[str, tuple[bytes, int] | None]:
+    """Text of all parts, a line each, and the audio of the one part that may have some; images go to `images`."""
     parts = a_list(required(item, "content", "item.content"), "item.content", longest=64)
     if not parts:
         raise Rejected(INVALID_VALUE, "'item.content' is empty; give at least one part", "item.content")
@@ -274,11 +288,11 @@ def _content(item: Object, role: Role, media: str) -> tuple[str, tuple[bytes, in
         path = f"item.content[{index}]"
         part = an_object(value, path)
         kind = a_string(required(part, "type", f"{path}.type"), f"{path}.type", longest=64)
-        if kind == "input_image":
-            raise Rejected(UNSUPPORTED, "images are not understood here; send text or audio", f"{path}.type")
         # "text" is the name of before the general release; some clients still send it.
         one_of("output_text" if kind == "text" and role == "assistant" else _modern(kind), f"{path}.type", _PARTS[role])
-        if not kind.endswith("audio"):
+        if kind == "input_image":
+            _add_image(part, path, images)
+        elif not kind.endswith("audio"):
             texts.append(a_string(required(part, "text", f"{path}.text"), f"{path}.text"))
         elif part.get("transcript") is not None:
             texts.append(a_string(part["transcript"], f"{path}.transcript"))
@@ -288,13 +302,27 @@ def _content(item: Object, role: Role, media: str) -> tuple[str, tuple[bytes, in
                 f"{path!r} needs its transcript: what an assistant said is read, not heard",
                 f"{path}.transcript",
             )
-        elif len(parts) > 1:
-            raise Rejected(UNSUPPORTED, "audio without a transcript must be the only part of its item", path)
+        elif sound is not None or any(_kind_of(other) not in ("input_audio", "input_image") for other in parts):
+            remedy = "audio without a transcript must be the only part of its item, beside images"
+            raise Rejected(UNSUPPORTED, remedy, path)
         else:
             sound = audio(required(part, "audio", f"{path}.audio"), f"{path}.audio", media)
             if not sound[0]:
                 raise Rejected("invalid_audio", f"{path + '.audio'!r} is empty", f"{path}.audio")
     return "\n".join(texts), sound
+
+
+def _kind_of(part: Json) -> Json:
+    return part.get("type") if isinstance(part, Mapping) else None
+
+
+def _add_image(part: Object, path: str, images: list[InputImage] | None) -> None:
+    if images is None:
+        remedy = "images are not taken in response.input; put one into the conversation and refer to its item"
+        raise Rejected(UNSUPPORTED, remedy, f"{path}.type")
+    if len(images) == MOST_IMAGES:
+        raise Rejected(INVALID_VALUE, f"an item takes at most {MOST_IMAGES} images; make another item", path)
+    images.append(image(part, path))
 
 
 def _modern(kind: str) -> str:

@@ -79,7 +79,13 @@ def item(view: ItemView) -> Object:
         return shown | {"call_id": view.call, "name": view.name, "arguments": view.text}
     if view.kind == "function_call_output":
         return shown | {"call_id": view.call, "output": view.text}
-    return shown | {"role": view.role, "content": [_content(view)]}
+    # The file of an image is not sent back: the client has it, and knows it by its digest.
+    images: list[Json] = [{"type": "input_image", "x_sha256": one.digest} for one in view.images]
+    return shown | {"role": view.role, "content": images if images and _wordless(view) else [*images, _content(view)]}
+
+
+def _wordless(view: ItemView) -> bool:
+    return not view.text and not view.spoken
 
 
 def _content(view: ItemView) -> Object:

@@ -57,7 +57,7 @@ class Asides:
         response.credit = s.config.credit
         aside = s.asides[response.id] = Aside(response)
         self._notify(ResponseOpened(self._view(aside, "in_progress")))
-        context = s.conversation.context() if given is None else given
+        context = s.conversation.context(hears=s.abilities.hears_turns) if given is None else given
         self._out.append(start_effect(response, s.config, context))
 
     def take(self, event: EngineEvent) -> None:

@@ -7,7 +7,7 @@ from .asides import Asides
 from .config import SessionConfig
 from .context import ContextEntry
 from .conversation import Item
-from .effects import Count, Effect, Notify, OpenEngine, OpenPerception
+from .effects import Count, Effect, Notify, OpenEngine, OpenPerception, ShowImages
 from .errors import CommandError
 from .events import (
     CommandRejected,
@@ -168,6 +168,12 @@ class Commands:
             )
         if event.previous not in (None, "root"):
             self._item(event.previous or "", "previous_item_id")
+        if event.images and not s.abilities.images:
+            raise CommandError(
+                "images_not_supported",
+                "what answers here does not see; send text or audio, or have a model that sees served",
+                "item.content",
+            )
         if event.kind == "function_call_output":
             if event.call in conversation.answered_calls:
                 raise CommandError("tool_output_exists", f"call {event.call!r} already has its output", "item.call_id")
@@ -184,6 +190,9 @@ class Commands:
         item = Item(
             event.id or s.fresh_id("item"), event.role, event.kind, text=event.text, call=event.call, name=event.name
         )
+        if event.images:
+            item.images = event.images
+            self._out.append(ShowImages(event.images))
         if event.audio is not None:
             item.spoken = True
             item.start, item.end = event.audio.start, event.audio.end
@@ -283,7 +292,7 @@ class Commands:
         """What a response reads of its own, its references looked up."""
         if event.input is None:
             return None
-        found = self._s.conversation.resolve(event.input)
+        found = self._s.conversation.resolve(event.input, self._s.abilities.hears_turns)
         if isinstance(found, str):
             raise CommandError("item_not_found", f"no item {found!r} in this conversation", "response.input")
         return found

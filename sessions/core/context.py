@@ -5,6 +5,31 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from .timeline import Span
+
+
+@dataclass(frozen=True, slots=True)
+class ImageRef:
+    """An image that a client gave, by what it is known: never its pixels.
+
+    `digest`: SHA-256 of its file, hexadecimal. `media_type`: "image/png" and the like. `width`, `height`: pixels.
+    """
+
+    digest: str
+    media_type: str
+    width: int
+    height: int
+
+
+@dataclass(frozen=True, slots=True)
+class ContextPart:
+    """A piece of an entry for an engine that takes media: an image, or what was heard in `heard` of the input track and
+    reads `text`, or text alone."""
+
+    text: str = ""
+    heard: Span | None = None
+    image: ImageRef | None = None
+
 
 @dataclass(frozen=True, slots=True)
 class ContextEntry:
@@ -19,6 +44,8 @@ class ContextEntry:
     text: str
     call: str = ""
     name: str = ""
+    parts: tuple[ContextPart, ...] = ()
+    """The same in pieces, where it holds more than text."""
 
 
 @dataclass(frozen=True, slots=True)

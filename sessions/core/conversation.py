@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from .context import ContextEntry, ItemReference
+from .context import ContextEntry, ContextPart, ImageRef, ItemReference
 from .notices import ItemStatus, ItemView
-from .timeline import Ticks, Word
+from .timeline import Span, Ticks, Word
 
 
 @dataclass(slots=True)
@@ -33,11 +33,29 @@ class Item:
     transcript: Literal["none", "pending", "done", "failed"] = "none"
     start: Ticks = 0
     end: Ticks = 0
+    images: tuple[ImageRef, ...] = ()
 
     def view(self) -> ItemView:
         return ItemView(
-            self.id, self.role, self.kind, self.status, self.text, self.spoken, self.call, self.name, self.heard
+            self.id,
+            self.role,
+            self.kind,
+            self.status,
+            self.text,
+            self.spoken,
+            self.call,
+            self.name,
+            self.heard,
+            self.images,
         )
+
+    def parts(self, hears: bool) -> tuple[ContextPart, ...]:
+        """Its content in pieces; none where text says it all. `hears`: what a user said is named by its span too."""
+        images = tuple(ContextPart(image=image) for image in self.images)
+        heard = Span(self.start, self.end) if hears and self.spoken and self.role == "user" else None
+        if heard is None and not images:
+            return ()
+        return (*images, ContextPart(self.text, heard)) if self.text else images
 
     def cut(self, heard: Ticks) -> None:
         """Keep what was heard up to content position `heard`, at the word: a word counts once it was played whole."""
@@ -97,20 +115,24 @@ class Conversation:
                 return True
         return False
 
-    def context(self, spoken: str = "") -> tuple[ContextEntry, ...]:
+    def context(self, spoken: str = "", hears: bool = False, heard: Span | None = None) -> tuple[ContextEntry, ...]:
         """The history for the engine: what was heard, said and answered, and then `spoken`, if anything.
 
         Neighbouring user messages are one (an utterance that went on after a withdrawn answer is one turn), empty
-        messages are left out, and a call without its answer waits.
+        messages are left out, and a call without its answer waits. `hears`: the engine takes what was said itself, so
+        entries name its place on the input track; `heard` is that of `spoken`.
         """
         entries: list[ContextEntry] = []
         for item in self.items:
-            self._add(entries, item)
+            self._add(entries, item, hears)
         if spoken:
-            _add_message(entries, "user", spoken)
+            parts = (ContextPart(spoken, heard),) if hears and heard is not None else ()
+            _add_message(entries, "user", spoken, parts)
         return tuple(entries)
 
-    def resolve(self, given: tuple[ContextEntry | ItemReference, ...]) -> tuple[ContextEntry, ...] | str:
+    def resolve(
+        self, given: tuple[ContextEntry | ItemReference, ...], hears: bool = False
+    ) -> tuple[ContextEntry, ...] | str:
         """A context of a response's own, its references looked up; the id of the first that is not there."""
         entries: list[ContextEntry] = []
         for entry in given:
@@ -120,20 +142,28 @@ class Conversation:
             item = self.find(entry.item)
             if item is None:
                 return entry.item
-            self._add(entries, item)
+            self._add(entries, item, hears)
         return tuple(entries)
 
-    def _add(self, entries: list[ContextEntry], item: Item) -> None:
+    def _add(self, entries: list[ContextEntry], item: Item, hears: bool) -> None:
         if item.kind == "message":
-            if item.text:
-                _add_message(entries, item.role, item.text)
+            if item.text or item.images:
+                _add_message(entries, item.role, item.text, item.parts(hears))
         elif item.call in self.answered_calls:
             entries.append(ContextEntry(item.role, item.kind, item.text, item.call, item.name))
 
 
-def _add_message(entries: list[ContextEntry], role: Literal["user", "assistant", "system"], text: str) -> None:
+def _add_message(
+    entries: list[ContextEntry],
+    role: Literal["user", "assistant", "system"],
+    text: str,
+    parts: tuple[ContextPart, ...] = (),
+) -> None:
     last = entries[-1] if entries else None
     if last is not None and last.kind == "message" and last.role == role == "user":
-        entries[-1] = ContextEntry("user", "message", f"{last.text} {text}")
+        both = f"{last.text} {text}" if last.text and text else last.text + text
+        if last.parts or parts:
+            parts = (*(last.parts or (ContextPart(last.text),)), *(parts or (ContextPart(text),)))
+        entries[-1] = ContextEntry("user", "message", both, parts=parts)
     else:
-        entries.append(ContextEntry(role, "message", text))
+        entries.append(ContextEntry(role, "message", text, parts=parts))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from .config import SessionConfig, Tool
-from .context import ContextEntry
+from .context import ContextEntry, ImageRef
 from .fence import Fence
 from .notices import Notice
 from .timeline import Ticks
@@ -84,6 +84,13 @@ class AppendInput:
 
     start: Ticks
     end: Ticks
+
+
+@dataclass(frozen=True, slots=True)
+class ShowImages:
+    """Give images of an item to an engine that sees."""
+
+    images: tuple[ImageRef, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +247,7 @@ Effect: TypeAlias = (
     | ForgetInput
     | OpenEngine
     | AppendInput
+    | ShowImages
     | StartResponse
     | GrantCredit
     | CancelResponse

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from .config import SessionConfig, Tool
-from .context import ContextEntry, ItemReference
+from .context import ContextEntry, ImageRef, ItemReference
 from .fence import Fence
 from .timeline import Ticks, Token, Word
 
@@ -247,6 +247,8 @@ class ItemCreate:
     name: str = ""
     audio: AudioArrived | None = None
     """Input-track span of audio that came inside the item; its transcript is asked for."""
+    images: tuple[ImageRef, ...] = ()
+    """Images that came inside the item, before its text or audio."""
     previous: str | None = None
     command: str | None = None
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from .config import SessionConfig
+from .context import ImageRef
 from .timeline import Ticks, Token
 
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
@@ -31,6 +32,7 @@ class ItemView:
     call: str = ""
     name: str = ""
     heard: Ticks | None = None
+    images: tuple[ImageRef, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,7 @@ from .notices import (
 )
 from .playback import Track
 from .state import Response, Sounding, State
-from .timeline import Ticks, Word, from_ms
+from .timeline import Span, Ticks, Word, from_ms
 
 Cause = Literal["barge_in", "key_pressed", "withdrawn", "client_cancel", "client_clear", "detached", "superseded"]
 
@@ -152,7 +152,10 @@ class Speaking:
         response.started = True
         response.credit = s.config.credit
         self._notify(StageReached(response.id, "words"))
-        context = s.conversation.context(spoken) if response.input is None else response.input
+        context = response.input
+        if context is None:
+            heard = None if s.utterance is None else Span(s.utterance.start, s.input.watermark)
+            context = s.conversation.context(spoken, s.abilities.hears_turns, heard)
         self._out.append(start_effect(response, s.config, context))
 
     def announce(self) -> None:

@@ -31,6 +31,13 @@ class Abilities:
     """The perception can lower the noise of the input."""
     logprobs: bool = False
     """The perception tells how sure it is of what it wrote."""
+    images: bool = False
+    """The engine takes images."""
+
+    @property
+    def hears_turns(self) -> bool:
+        """Whether the engine hears for itself what the user said in a turn that the core has found."""
+        return self.engine_listens and not self.engine_turns
 
 
 @dataclass(slots=True)

@@ -19,8 +19,9 @@ from aiortc import RTCDataChannel
 
 from codec.opus import OpusEncoder
 from server.carriers.websocket import CLEARED_AT_GATE, SLOW_CONSUMER, STALE_AT_GATE, Counts
-from server.dialects.base import InputAudio, ItemAudio
+from server.dialects.base import InputAudio, InputImage, ItemAudio
 from server.dialects.realtime_track import TrackDialect
+from sessions.core.context import ImageRef
 from sessions.core.events import CarrierLost, CommandRejected, Event, ItemCreate
 from sessions.core.fence import Fence
 from sessions.core.notices import (
@@ -87,6 +88,8 @@ class SessionHandle(Protocol):
     def audio(self, pcm: bytes, rate: int, concealed: bool = False) -> None: ...
 
     def item(self, create: ItemCreate, pcm: bytes, rate: int) -> None: ...
+
+    def image(self, image: ImageRef, data: bytes) -> None: ...
 
     async def room(self) -> None: ...
 
@@ -269,6 +272,8 @@ class WebRtcCarrier:
                     handle.post(CommandRejected("unsupported", why, "type"))
                 elif isinstance(received, ItemAudio):
                     handle.item(received.create, received.pcm, received.rate)
+                elif isinstance(received, InputImage):
+                    handle.image(received.image, received.data)
                 else:
                     handle.post(received)
         except Exception:

@@ -271,7 +271,11 @@ BAD: list[tuple[Any, str | None, str]] = [
     (create(message("user", TEXT, {"type": "output_text", "text": "x"})), "item.content[1].type", "invalid_value"),
     (create(message("assistant", TEXT)), "item.content[0].type", "invalid_value"),
     (create(message("system", {"type": "input_audio", "audio": AUDIO})), "item.content[0].type", "invalid_value"),
-    (create(message("user", {"type": "input_image", "image_url": "data:"})), "item.content[0].type", "unsupported"),
+    (
+        create(message("user", {"type": "input_image", "image_url": "data:"})),
+        "item.content[0].image_url",
+        "invalid_image",
+    ),
     (create(message("user", {"type": "input_text"})), "item.content[0].text", "missing_required_parameter"),
     (create(message("user", {"type": "input_text", "text": None})), "item.content[0].text", "invalid_type"),
     (create(message("user", {"type": "input_audio"})), "item.content[0].audio", "missing_required_parameter"),
