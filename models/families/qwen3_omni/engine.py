@@ -7,6 +7,7 @@ others and not for their answers, and a cancelled response is gone at the next o
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import threading
 from collections import Counter
@@ -15,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 
 from sessions.core.config import SessionConfig
+from sessions.core.context import ContextPart, ImageRef
 from sessions.core.effects import GrantCredit, StartResponse
 from sessions.core.fence import Fence
 from sessions.core.timeline import Ticks
@@ -22,9 +24,12 @@ from sessions.ports import Busy, Emit, EngineCapabilities
 
 from ...priority import PROMPT, lower_priority
 from .code2wav import Code2Wav, Window
+from .encoders import TOGETHER, Encoders
+from .errors import MediaError
+from .media import InputTrack, audio, image, sound
 from .omni import RATE, Omni
-from .prompt import Turn, build, text_of
-from .reply import Reply
+from .prompt import Features, Turn, build, text_of
+from .reply import Need, Reply
 from .rows import Rows
 from .talker import Opening, Talker
 from .thinker import Piece, Thinker
@@ -41,6 +46,8 @@ FIRST, SOON, LATER = 2, 4, 20
 """Frames of a window: before the first sound, while the listener could run dry, and with time in hand."""
 EASE: Ticks = 48_000
 """Sound in hand from which there is time."""
+IMAGE_BYTES = 32 << 20
+"""Files of a session's images."""
 NOBODY = "without a key"
 """Tenant of the sessions that come without one; they are one another's."""
 
@@ -51,6 +58,8 @@ class _Session:
         self.tenant = tenant or NOBODY
         self.emit = emit
         self.replies: dict[str, Reply] = {}
+        self.track = InputTrack()
+        self.images: dict[str, bytes] = {}
 
 
 class OmniEngine:
@@ -69,6 +78,7 @@ class OmniEngine:
         self._omni = omni
         self._max_sessions = max_sessions
         self._rows = Rows(max_sessions, SPARE)
+        self._encoders = Encoders(omni)
         self._thinker = Thinker(omni, self._rows.count, WIDEST)
         self._talker = Talker(omni, self._rows.count)
         self._code2wav = Code2Wav(omni)
@@ -88,7 +98,8 @@ class OmniEngine:
         return EngineCapabilities(
             turns="core",
             context="core",
-            listens="text",
+            listens="audio",
+            images=True,
             output_rate=RATE,
             interruption="rewind",
             tools=False,
@@ -127,7 +138,21 @@ class OmniEngine:
         self.advance(fence)
 
     def append(self, session: str, start: Ticks, pcm: bytes, rate: int) -> None:
-        """The next stretch of the input track."""
+        with self._changed:
+            known = self._sessions.get(session)
+            if known is not None:
+                known.track.append(start, pcm, rate)
+
+    def see(self, session: str, image: ImageRef, data: bytes) -> None:
+        """See `Sees`. A session's newest images are held, together at most `IMAGE_BYTES`."""
+        with self._changed:
+            known = self._sessions.get(session)
+            if known is None:
+                return
+            known.images.pop(image.digest, None)
+            known.images[image.digest] = data
+            while sum(map(len, known.images.values())) > IMAGE_BYTES and len(known.images) > 1:
+                del known.images[next(iter(known.images))]
 
     def start(self, request: StartResponse) -> None:
         with self._changed:
@@ -225,13 +250,26 @@ class OmniEngine:
 
     def _runnable(self) -> bool:
         """Whether a step would do anything."""
-        return bool(self._gone) or any(reply.stopped or reply.runnable for reply in self._live)
+        return bool(self._gone) or any(self._can_go_on(reply) for reply in self._live)
+
+    def _can_go_on(self, reply: Reply) -> bool:
+        if reply.phase == "row" and not reply.stopped:
+            return self._rows.can_take(reply.request.fence.session)
+        return reply.stopped or reply.runnable
 
     def step(self) -> bool:
         """One turn of all stages. Returns whether there was anything to do."""
         with torch.inference_mode():
             replies = self._reap()
-            for stage in (self._settle, self._read, self._think, self._begin_talk, self._talk, self._decode):
+            for stage in (
+                self._encode,
+                self._settle,
+                self._read,
+                self._think,
+                self._begin_talk,
+                self._talk,
+                self._decode,
+            ):
                 stage([reply for reply in replies if not reply.stopped and not reply.finished])
             self._retire(replies)
         return bool(replies)
@@ -280,13 +318,89 @@ class OmniEngine:
             for reply in replies:
                 reply.fail("engine_failed", f"the {what} failed; see the server's log")
 
+    # --- media ------------------------------------------------------------------------------------------------------
+
+    def _encode(self, replies: Sequence[Reply]) -> None:
+        """Look up what contexts hold besides text, and encode some of what nobody has encoded yet."""
+        waiting: list[tuple[Reply, Need]] = []
+        for reply in sorted((reply for reply in replies if reply.phase == "media"), key=lambda reply: reply.order):
+            if reply.needs is None:
+                try:
+                    reply.needs = self._needs(reply)
+                except MediaError as error:
+                    reply.fail(error.code, str(error))
+                    continue
+            for need in reply.needs.values():
+                need.features = need.features or self._made(reply, need)
+            missing = [need for need in reply.needs.values() if need.features is None]
+            if not missing:
+                reply.phase = "row"
+            waiting += [(reply, need) for need in missing]
+        if waiting:
+            chosen = _alike(waiting)
+            self._together([reply for reply, _ in chosen], "encoder", lambda: self._encode_together(chosen))
+
+    def _made(self, reply: Reply, need: Need) -> Features | None:
+        return self._encoders.find(reply.tenant, need.kind, need.name)
+
+    def _encode_together(self, chosen: Sequence[tuple[Reply, Need]]) -> None:
+        media = [need.medium for _, need in chosen if need.medium is not None]
+        made = self._encoders.encode(chosen[0][0].tenant, media)
+        for (reply, need), features in zip(chosen, made, strict=True):
+            need.features, need.medium = features, None
+            reply.stage("features")
+
+    def _needs(self, reply: Reply) -> dict[ContextPart, Need]:
+        """What a context holds besides text. Raises MediaError."""
+        needs: dict[ContextPart, Need] = {}
+        for part in (part for entry in reply.request.context for part in entry.parts):
+            need = self._need(reply, part)
+            if need is not None:
+                needs[part] = need
+        return needs
+
+    def _need(self, reply: Reply, part: ContextPart) -> Need | None:
+        """None for text, and for sound that is not held any more: its transcript is read."""
+        with self._changed:
+            session = self._sessions.get(reply.request.fence.session)
+            data = session.images.get(part.image.digest) if session and part.image else None
+            stretches = session.track.cut(part.heard) if session and part.heard else None
+        if part.image is not None:
+            need = Need("image", part.image.digest)
+            need.features = self._made(reply, need)
+            if need.features is None:
+                if data is None:
+                    raise MediaError("image_gone", "an image of the conversation is not held any more; send it again")
+                need.medium = image(need.name, data, self._encoders.patches)
+            return need
+        if part.heard is None:
+            return None
+        if stretches is None:
+            self._counters["media_lost"] += 1
+            return None
+        digest = hashlib.sha256(b"".join(pcm + rate.to_bytes(4, "little") for pcm, rate in stretches)).hexdigest()
+        need = Need("audio", digest)
+        need.features = self._made(reply, need)
+        if need.features is None:
+            need.medium = audio(digest, sound(stretches))
+        return need
+
+    def _turns(self, reply: Reply) -> list[Turn]:
+        needs = reply.needs or {}
+        turns: list[Turn] = []
+        for entry in reply.request.context:
+            parts: list[str | Features] = [] if entry.parts else [text_of(entry)]
+            for part in entry.parts:
+                need = needs.get(part)
+                parts.append(part.text if need is None or need.features is None else need.features)
+            turns.append(Turn(entry.role, tuple(parts)))
+        return turns
+
     # --- stages -----------------------------------------------------------------------------------------------------
 
     def _settle(self, replies: Sequence[Reply]) -> None:
         """Give waiting responses a row each, and cut what it holds to how their history begins."""
-        for reply in sorted((reply for reply in replies if reply.phase != "going"), key=lambda reply: reply.order):
-            if reply.phase == "reading":
-                continue
+        for reply in sorted((reply for reply in replies if reply.phase == "row"), key=lambda reply: reply.order):
             if not reply.prompt.ids and not self._compose(reply):
                 continue
             session = reply.request.fence.session
@@ -298,7 +412,7 @@ class OmniEngine:
             reply.phase = "reading"
 
     def _compose(self, reply: Reply) -> bool:
-        turns = [Turn(entry.role, (text_of(entry),)) for entry in reply.request.context]
+        turns = self._turns(reply)
         cells = self._omni.shape.cells
         reply.limit = min(reply.limit, cells // 2)
         prompt = build(self._omni, reply.request.instructions, turns, cells - reply.limit)
@@ -443,6 +557,28 @@ class OmniEngine:
             reply.sound(pcm, last)
             if last and reply.thought:
                 reply.done()
+
+
+def _alike(waiting: Sequence[tuple[Reply, Need]]) -> list[tuple[Reply, Need]]:
+    """What goes into one step with the first that waits: its kind and tenant, the nearest in length first."""
+    reply, need = waiting[0]
+    kind, tenant, length = need.kind, reply.tenant, _length(need)
+    fitting = [pair for pair in waiting if pair[1].kind == kind and pair[0].tenant == tenant]
+    chosen: list[tuple[Reply, Need]] = []
+    names: set[str] = set()
+    total = 0
+    for pair in sorted(fitting, key=lambda pair: abs(_length(pair[1]) - length)):
+        total += _length(pair[1])
+        if chosen and total > TOGETHER:
+            break
+        if pair[1].name not in names:
+            chosen.append(pair)
+            names.add(pair[1].name)
+    return chosen
+
+
+def _length(need: Need) -> int:
+    return 0 if need.medium is None else need.medium.length
 
 
 def _window(reply: Reply) -> int:

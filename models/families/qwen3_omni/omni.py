@@ -68,6 +68,8 @@ class Shape:
     cells: int = 8192
     talker_cells: int = 8192
     left: int | None = 25
+    image_positions: int = 1024
+    """Positions that one image may take; a larger one is scaled down."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ import zlib
 from dataclasses import dataclass, field
 from typing import Literal
 
+from sessions.core.context import ContextPart
 from sessions.core.effects import StartResponse
 from sessions.core.events import EngineDone, EngineFailed, EngineStage, EngineText, Event
 from sessions.core.timeline import Ticks, ticks_per_sample
@@ -13,13 +14,24 @@ from sessions.ports import Emit
 
 from ..lane import ResponseLane
 from .code2wav import Track
+from .media import Medium
 from .omni import RATE
-from .prompt import Prompt
+from .prompt import Features, Prompt
 from .timing import WordTimes
 from .words import Decoder
 
 Phase = Literal["media", "row", "reading", "going"]
 """Waits for its media to be encoded, for a row, is being read, or is being answered."""
+
+
+@dataclass(slots=True)
+class Need:
+    """A medium of a context: its features, or what they will be made from. `name` is that of its content."""
+
+    kind: Literal["audio", "image"]
+    name: str
+    medium: Medium | None = None
+    features: Features | None = None
 
 
 @dataclass(slots=True)
@@ -33,6 +45,8 @@ class Reply:
     limit: int
     order: int
     phase: Phase = "media"
+    needs: dict[ContextPart, Need] | None = None
+    """Media of its context, once they were looked up."""
     row: int = -1
     prompt: Prompt = field(default_factory=Prompt.empty)
     read: int = 0

@@ -19,8 +19,9 @@ class Rows:
         """Rows that compute."""
         return len(self._busy)
 
-    def own(self, session: str) -> int | None:
-        return self._own.get(session)
+    def can_take(self, session: str) -> bool:
+        """Whether `take` would find a row."""
+        return bool(self._free) or self._own.get(session, -1) not in {-1, *self._busy}
 
     def take(self, session: str) -> int | None:
         """A row for one answer of `session`: its own unless that is at work; None where there is none."""

@@ -166,7 +166,7 @@ def random(*, seed: int = 0) -> Omni:
         tokens=TOKENS,
         version=f"random-tiny-{seed}",
         rules=rules,
-        shape=Shape(cells=2048, talker_cells=1536, left=16),
+        shape=Shape(cells=2048, talker_cells=1536, left=16, image_positions=64),
     )
 
 
