@@ -26,17 +26,22 @@ class CodesError(Exception):
 def codes(*, recording: Path, out: Path | None, as_json: bool) -> int:
     """Print what the codes of `recording` (a session's folder, or the file itself) are; with `out`, decode them into a
     WAV file. Returns the exit status."""
+    path = recording / FILE if recording.is_dir() else recording
     try:
-        recorded = read_codes(recording / FILE if recording.is_dir() else recording)
-        if out is not None:
-            _write(out, decoded(recorded, _codec()), recorded.codec.sample_rate)
-    except FileNotFoundError as error:
-        where = f"{error.filename} is not there; a session has codes where its voice travelled as codes"
-        return _refuse(where)
-    except (CodesTrackError, CodecIdentityError, CodesError) as error:
-        return _refuse(str(error))
+        recorded = read_codes(path)
+    except FileNotFoundError:
+        return _refuse(f"{path} is not there; a session has codes where its voice travelled as codes")
     except OSError as error:
-        return _refuse(f"{error.filename}: {error.strerror}")
+        return _refuse(f"{path}: {error.strerror}")
+    except CodesTrackError as error:
+        return _refuse(f"{path}: {error}")
+    if out is not None:
+        try:
+            _write(out, decoded(recorded, _codec()), recorded.codec.sample_rate)
+        except (CodesTrackError, CodecIdentityError, CodesError) as error:
+            return _refuse(str(error))
+        except OSError as error:
+            return _refuse(f"{out} cannot be written: {error.strerror}")
     print(json.dumps(_figures(recorded), indent=1) if as_json else _told(recorded))
     if not recorded.whole:
         print("talkover codes: the file ends within a record, which is left out", file=sys.stderr)

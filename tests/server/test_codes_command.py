@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -26,8 +27,7 @@ from sessions.manager import SessionManager
 from sessions.ports import OutputFrame
 from sessions.replay.reader import Recording
 from sessions.replay.rerun import rerun
-from tests.models.families.embedded.test_voice_codec import Hummer
-from tests.models.families.hearing import PATIENCE, Reciter, shut
+from tests.models.families.hearing import PATIENCE, Hummer, Reciter, shut
 from tests.sessions.fakes import LoudnessPerception, NotebookCarrier
 
 WORDS = "Eight words that are said in one breath. And after them some more, which nobody hears."
@@ -88,8 +88,9 @@ def test_a_recording_holds_the_codes_of_all_that_was_generated_and_they_give_its
     recorded = read_codes(recording / FILE)
     assert recorded.whole
     assert len(recorded.streams) >= 4
-    track = Recording(recording).tracks()["agent_generated"]
-    generated = Recording(recording).samples("agent_generated", 0, track.length)
+    with contextlib.closing(Recording(recording)) as session:
+        track = session.tracks()["agent_generated"]
+        generated = session.samples("agent_generated", 0, track.length)
     assert generated.any()
     assert recorded.end == track.length
     pieces = sorted((piece for stream in recorded.streams for piece in stream.pieces), key=lambda piece: piece.at)
@@ -124,6 +125,13 @@ def test_the_command_tells_what_there_is_and_writes_what_it_decodes(
     assert out.stat().st_size == 44 + 2 * read_codes(recording / FILE).end // 2
     assert codes(recording=recording / FILE, out=None, as_json=False) == 0
     assert "16 codebooks of 1024" in capsys.readouterr().out
+
+
+def test_a_file_that_cannot_be_written_is_named(
+    recording: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert codes(recording=recording, out=tmp_path / "none" / "said.wav", as_json=False) == 1
+    assert "said.wav cannot be written" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("content", [None, b"", b"talkover codes 1\n{}\n"])

@@ -7,6 +7,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from models.families.embedded.stop import Stop
 from models.families.embedded.talker import Spoken
 from models.families.embedded.thinker import Thinking, ThinkRequest, Thought
@@ -112,7 +115,7 @@ class Metronome:
     """A talker whose every word lasts 100 ms, a constant level that counts the clauses."""
 
     rate = 24_000
-    voices = ("default",)
+    voices: tuple[str, ...] = ("default",)
 
     def __init__(self) -> None:
         self.clauses: list[str] = []
@@ -126,6 +129,25 @@ class Metronome:
         )
         level = (len(self.clauses) % 1000 + 1).to_bytes(2, "little")
         return Spoken(level * (len(words) * self.rate * WORD_MS // 1000), words)
+
+
+class Hummer(Metronome):
+    """A talker whose every word is a hum of 70 to 130 ms, at a pitch of its own."""
+
+    voices = ("default", "stranger")
+
+    def speak(self, text: str, *, voice: str = "default", speed: float = 1.0, first: bool = True) -> Spoken:
+        self.clauses.append(text)
+        words: list[Word] = []
+        hums: list[NDArray[np.float64]] = []
+        at = 0
+        for number, word in enumerate(text.split()):
+            samples = 24 * (70 + 17 * len(word) % 61)
+            hums.append(0.2 * np.sin(np.arange(samples) * 2 * np.pi * (110 + 13 * len(word)) / 24_000))
+            lead = "" if first and not number else " "
+            words.append(Word(lead + word, 2 * at, 2 * (at + samples)))
+            at += samples
+        return Spoken((np.concatenate(hums) * 32767).astype("<i2").tobytes(), tuple(words))
 
 
 class Reciter:

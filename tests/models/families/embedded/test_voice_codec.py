@@ -26,40 +26,18 @@ from codec.rvq.synthesis import FRAME
 from codec.rvq.utterance import decode_utterance
 from models.families.embedded import voice_codec
 from models.families.embedded.engine import EmbeddedEngine
-from models.families.embedded.talker import Spoken
 from models.families.embedded.thinker import TextPiece
 from models.families.embedded.voice_codec import VOICES, Utterance, VoiceCodec, VoiceCodecError
 from sessions.codes_track import CodedPcm, CodeSpan
 from sessions.core.config import SessionConfig
 from sessions.core.effects import GrantCredit
 from sessions.core.events import EngineAudio, EngineDone, EngineFailed, EngineStage, EngineWords
-from sessions.core.timeline import Word, from_ms
+from sessions.core.timeline import from_ms
 from tests.codec.rvq.tiny import tiny_checkpoint
 
-from ..hearing import PATIENCE, WORD_MS, Ear, Metronome, Reciter, fence, shut, start
+from ..hearing import PATIENCE, Ear, Hummer, Reciter, fence, shut, start
 
-WORD = from_ms(WORD_MS)
-FRAME_TICKS = 2 * FRAME
 TEXT = "Yes, it is. Paris is the capital of France. Seven more words of no use follow."
-
-
-class Hummer(Metronome):
-    """A talker whose every word is a hum of 70 to 130 ms, at a pitch of its own."""
-
-    voices = ("default", "stranger")
-
-    def speak(self, text: str, *, voice: str = "default", speed: float = 1.0, first: bool = True) -> Spoken:
-        self.clauses.append(text)
-        words: list[Word] = []
-        hums: list[NDArray[np.float64]] = []
-        at = 0
-        for number, word in enumerate(text.split()):
-            samples = 24 * (70 + 17 * len(word) % 61)
-            hums.append(0.2 * np.sin(np.arange(samples) * 2 * np.pi * (110 + 13 * len(word)) / 24_000))
-            lead = "" if first and not number else " "
-            words.append(Word(lead + word, 2 * at, 2 * (at + samples)))
-            at += samples
-        return Spoken((np.concatenate(hums) * 32767).astype("<i2").tobytes(), tuple(words))
 
 
 @pytest.fixture(scope="module")
