@@ -13,7 +13,8 @@ import zstandard
 
 LEVEL = 6
 _MAGIC = b"\x28\xb5\x2f\xfd"
-_READ = 1 << 16
+_READ = 1 << 10
+"""Unpacked at a time: what is damaged costs no more of what comes before it."""
 
 
 class EventsFile:
@@ -24,6 +25,8 @@ class EventsFile:
         self._compressor = zstandard.ZstdCompressor(level=LEVEL, write_checksum=True)
         self._frame = self._compressor.compressobj()
         self._waiting: list[str] = []
+        self._begun = False
+        """Whether the frame holds anything that was flushed."""
         self.size = 0
         """Bytes on the disk."""
 
@@ -37,13 +40,17 @@ class EventsFile:
 
     def frame(self) -> None:
         """End a frame; the next line begins another one."""
+        if not self._waiting and not self._begun:
+            return
         self._put(self._take() + self._frame.flush(zstandard.COMPRESSOBJ_FLUSH_FINISH))
+        self._begun = False
         self._frame = self._compressor.compressobj()
 
     def _take(self) -> bytes:
         # Half a surrogate pair is valid in JSON and not in UTF-8; its backslash escape is the same in both.
         lines = "".join(self._waiting).encode("utf-8", "backslashreplace")
         self._waiting.clear()
+        self._begun = True
         return self._frame.compress(lines)
 
     def _put(self, data: bytes) -> None:

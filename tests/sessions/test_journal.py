@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from sessions.core.events import (
     AudioArrived,
     CarrierAttached,
     Close,
+    ConfigUpdate,
     DuplexFrame,
     EngineAudio,
     EngineText,
@@ -26,13 +28,14 @@ from sessions.core.events import (
     ItemCreate,
 )
 from sessions.core.fence import Fence
-from sessions.core.notices import PlaybackCleared
+from sessions.core.notices import CommandFailed, PlaybackCleared
 from sessions.core.records import Reader
 from sessions.core.state import Abilities
 from sessions.core.timeline import Ticks, from_ms
 from sessions.journal import Journal, Recorder
 from sessions.recording.flac import FlacTrack
 from sessions.recording.format import EVENTS, MANIFEST
+from sessions.recording.policy import RecordingPolicy
 from sessions.replay.reader import Recording, read_manifest
 from tests.sessions.recordings import lines_of
 
@@ -327,3 +330,124 @@ def test_the_lines_are_json_that_the_usual_tools_unpack(recorder: Recorder) -> N
     text = raw.read().decode("utf-8")
     assert json.loads(text)["event"]["text"] == "\ud83d 你好"
     assert "你好" in text
+
+
+# --- what may be recorded, and how much ----------------------------------------------------------------------------
+
+
+def recorder_with(tmp_path: Path, **policy: Any) -> Recorder:
+    return Recorder(tmp_path / "recordings", RecordingPolicy(**policy))
+
+
+def consent(answer: Literal["given", "refused"]) -> Event:
+    return ConfigUpdate(SessionConfig(recording_consent=answer))
+
+
+def test_where_consent_is_required_nothing_is_written_before_it_and_everything_after(tmp_path: Path) -> None:
+    recorder = recorder_with(tmp_path, consent="required")
+    journal = begin(recorder)
+    journal.event(CarrierAttached(), 0, None, 0)
+    journal.event(AudioArrived(0, from_ms(20)), 5, tone(1, 20), RATE)
+    assert not journal.folder.exists()
+    journal.event(consent("given"), 10, None, 0)
+    journal.event(AudioArrived(from_ms(20), from_ms(40)), 20, tone(2, 20), RATE)
+    journal.close("end")
+    events = [line["event"]["type"] for line in written(recorder, journal)]
+    assert events == ["CarrierAttached", "AudioArrived", "ConfigUpdate", "AudioArrived"]
+    assert track(journal, "user_in")[0] == [1] * 480 + [2] * 480
+    assert read_manifest(journal.folder).consent == "given"
+
+
+@pytest.mark.parametrize("rule", ["required", "assumed"])
+def test_of_a_user_who_refuses_nothing_is_kept(tmp_path: Path, rule: str) -> None:
+    recorder = recorder_with(tmp_path, consent=rule)
+    journal = begin(recorder)
+    journal.event(AudioArrived(0, from_ms(20)), 0, tone(1, 20), RATE)
+    journal.event(consent("refused"), 0, None, 0)
+    journal.event(AudioArrived(from_ms(20), from_ms(40)), 0, tone(1, 20), RATE)
+    journal.event(consent("given"), 0, None, 0)
+    journal.close("end")
+    recorder.close()
+    assert list(recorder.root.iterdir()) == []
+
+
+def test_a_session_that_never_says_is_not_kept_where_consent_is_required(tmp_path: Path) -> None:
+    recorder = recorder_with(tmp_path, consent="required")
+    journal = begin(recorder)
+    for number in range(40):
+        journal.event(
+            AudioArrived(from_ms(1000 * number), from_ms(1000 * number + 1000)), 0, tone(1, 1000, 48_000), 48_000
+        )
+    journal.close("end")
+    recorder.close()
+    assert list(recorder.root.iterdir()) == []
+
+
+def test_a_session_too_large_stops_being_recorded_and_what_there_is_can_be_read(tmp_path: Path) -> None:
+    recorder = recorder_with(tmp_path, session_bytes=30_000)
+    journal = begin(recorder)
+    noise = np.random.default_rng(0).normal(0, 3000, RATE).astype("<i2").tobytes()
+    flushed = threading.Event()
+    for second in range(4):
+        journal.event(AudioArrived(second * 48_000, second * 48_000 + 48_000), second * 48_000, noise, RATE)
+    recorder.submit(recorder._flush)
+    recorder.submit(flushed.set)
+    assert flushed.wait(10)
+    journal.event(Close("end"), 5 * 48_000, None, 0)
+    journal.close("end")
+    lines = written(recorder, journal)
+    assert [line["event"]["type"] for line in lines] == ["AudioArrived"] * 4
+    assert (read_manifest(journal.folder).stopped, read_manifest(journal.folder).ended) == ("size_limit", None)
+    assert len(track(journal, "user_in")[0]) == 4 * RATE
+
+
+def test_a_disk_that_is_nearly_full_takes_no_more(tmp_path: Path) -> None:
+    recorder = recorder_with(tmp_path, free_bytes=1 << 60)
+    journal = begin(recorder)
+    journal.event(CarrierAttached(), 0, None, 0)
+    recorder.close()
+    assert read_manifest(journal.folder).stopped == "disk_full"
+    assert len(lines_of(journal.folder)) <= 1
+
+
+def test_secrets_are_written_nowhere(tmp_path: Path) -> None:
+    secret, shaped = "the-key-of-this-server", "sk-abcdefghijklmnopqrstuvwx"
+    recorder = recorder_with(tmp_path, secrets=(secret,))
+    config = SessionConfig(instructions=f"use {secret}")
+    journal = begin(recorder, config=config)
+    journal.event(ItemCreate("user", text=f"I have {secret} and {shaped}"), 0, None, 0)
+    journal.effects([Notify(CommandFailed("x", f"{secret} is wrong"))])
+    journal.close("end")
+    lines = written(recorder, journal)
+    told = json.dumps(lines) + (journal.folder / MANIFEST).read_text()
+    assert secret not in told
+    assert shaped not in told
+    assert lines[0]["event"]["text"] == "I have [redacted] and [redacted]"
+    assert secret not in repr(recorder.policy)
+
+
+class Notes:
+    """A further track."""
+
+    name = "notes"
+    size = 5
+
+    def __init__(self) -> None:
+        self.flushes = 0
+
+    def flush(self) -> None:
+        self.flushes += 1
+
+    def close(self) -> dict[str, Any]:
+        return {"flushes": self.flushes}
+
+
+def test_a_further_track_is_flushed_and_closed_with_the_others(recorder: Recorder) -> None:
+    notes = Notes()
+    journal = begin(recorder)
+    journal.add(lambda: notes)
+    recorder.submit(recorder._flush)
+    journal.close("end")
+    recorder.close()
+    assert json.loads((journal.folder / MANIFEST).read_text())["tracks"]["notes"] == {"flushes": notes.flushes}
+    assert notes.flushes >= 1
