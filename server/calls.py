@@ -12,7 +12,7 @@ import math
 import secrets
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, cast
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -21,9 +21,11 @@ from starlette.websockets import WebSocket
 
 from codec.opus import OpusUnavailable
 from sessions.core.events import Close
+from sessions.core.records import Plain
 from sessions.counters import Counters
 from sessions.handle import SessionHandle
 from sessions.manager import SessionManager
+from sessions.ownership import DirectoryDown
 from sessions.ports import Busy, NotResumable
 
 from . import http
@@ -35,6 +37,7 @@ from .carriers.webrtc.pacer import Pacer
 from .carriers.webrtc.peer import NoAddress, PeerSettings, ice_servers
 from .dialects.checks import Object, Rejected
 from .dialects.realtime_track import TrackDialect
+from .resumable import noted
 from .settings import Settings
 from .sideband import Sideband
 
@@ -42,6 +45,8 @@ log = logging.getLogger(__name__)
 
 WATCHERS_MOST: Final = 8
 """Sidebands of one call."""
+CALL: Final = "call"
+"""Of a session's note: that it is this kind of client's."""
 NOT_FOUND: Final = "call_not_found"
 
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -178,6 +183,10 @@ class Calls:
             self._counters.add("sessions_refused")
             headers = {"Retry-After": str(math.ceil(busy.retry_after))}
             return http.error(503, "server_busy", str(busy), kind="server_error", headers=headers)
+        except DirectoryDown as away:
+            headers = {"Retry-After": "2"}
+            message = f"the directory of sessions cannot be reached ({away}); try again in a moment"
+            return http.error(503, "directory_down", message, kind="server_error", headers=headers)
         except NoAddress as nowhere:
             return http.error(503, "no_address", str(nowhere), kind="server_error")
         except OpusUnavailable as missing:
@@ -190,15 +199,12 @@ class Calls:
             message = "the server is not ready yet; GET /healthz says how far it is"
             return http.error(503, "not_ready", message, kind="server_error", headers=headers)
         bound = None if grant.secret is None else grant.secret.session
-        dialect = self._dialects.get(wanted.resume[0]) if wanted.resume is not None else None
-        if wanted.resume is not None and dialect is None:
-            raise NotResumable(
-                "unknown_session", f"there is no session {wanted.resume[0][:80]!r} any more; begin a new one"
-            )
-        if dialect is None:
-            patches = [one for one in (bound, wanted.session) if one is not None]
-            dialect = self._dialect(wanted.model, patches, wanted.resumable, grant.tenant)
-            dialect.resumable = wanted.resumable
+        known = self._dialects.get(wanted.resume[0]) if wanted.resume is not None else None
+        given = () if wanted.resume is not None else (bound, wanted.session)
+        patches = [one for one in given if one is not None]
+        resumable = wanted.resumable or wanted.resume is not None
+        dialect = known or self._dialect(wanted.model, patches, resumable, grant.tenant)
+        dialect.resumable = dialect.resumable or resumable
         if wanted.resume is None and manager.max_sessions is not None and len(manager) >= manager.max_sessions:
             # Known before anything is made for it; `open` looks again.
             raise Busy(f"all {manager.max_sessions} sessions are in use; try again soon", retry_after=5.0)
@@ -213,11 +219,14 @@ class Calls:
         )
         try:
             answer = await carrier.answer(wanted.offer)
-            if wanted.resume is not None:
+            if wanted.resume is None:
+                handle = manager.open(carrier, dialect.config)
+            elif known is not None:
                 handle = manager.attach(*wanted.resume, carrier)
             else:
-                handle = manager.open(carrier, dialect.config)
+                handle = await _go_on(manager, wanted.resume, dialect, carrier)
             carrier.begin(handle)
+            self._note(dialect, handle)
         except BaseException:
             await carrier.close()
             raise
@@ -227,11 +236,22 @@ class Calls:
         self._calls[call.id] = call
         self._counters.add("calls_made")
         self._start(self._carry(call), call.id)
-        if wanted.resume is None:
+        if known is None:
             self._dialects[handle.session] = dialect
             self._start(self._forget(handle), f"{call.id}-session")
         headers = {"Location": f"/v1/realtime/calls/{call.id}"}
         return Response(answer, 201, headers=headers, media_type="application/sdp")
+
+    @staticmethod
+    def _note(dialect: TrackDialect, handle: SessionHandle) -> None:
+        """Keep with the session what its dialect needs in another process."""
+
+        def keep() -> None:
+            handle.note(lambda: {"kind": CALL, "dialect": cast(Plain, dialect.note())})
+
+        if dialect.resumable:
+            dialect.changed = keep
+            keep()
 
     def _start(self, work: Coroutine[None, None, None], name: str) -> None:
         task = asyncio.get_running_loop().create_task(work, name=name)
@@ -287,6 +307,20 @@ class Calls:
             await Sideband(socket, call.id, call.carrier, call.handle).run()
         finally:
             call.watchers -= 1
+
+
+async def _go_on(
+    manager: SessionManager, resume: tuple[str, str], dialect: TrackDialect, carrier: WebRtcCarrier
+) -> SessionHandle:
+    """The session is another process's, or was. Raises NotResumable, Busy, DirectoryDown."""
+    session, token = resume
+    found = await manager.recover(session, dialect.config.tenant, token)
+    try:
+        dialect.recall(noted(found.note, CALL))
+    except Rejected as why:
+        manager.keeper.let_go(found)
+        raise NotResumable("unknown_session", f"{why.message}; begin a new one") from why
+    return manager.go_on(found, carrier)
 
 
 def _no_call(call_id: str) -> JSONResponse:

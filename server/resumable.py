@@ -182,11 +182,11 @@ class Resumables:
         self._kept[kept.handle.session] = kept
         dialect = kept.dialect
 
-        def note() -> None:
-            kept.handle.note({"kind": DUPLEX, "dialect": cast(Plain, dialect.note())})
+        def keep() -> None:
+            kept.handle.note(lambda: {"kind": DUPLEX, "dialect": cast(Plain, dialect.note())})
 
-        dialect.changed = note
-        note()
+        dialect.changed = keep
+        keep()
         task = asyncio.create_task(self._forget(kept.handle), name=f"{kept.handle.session}-kept")
         self._forgetting.add(task)
         task.add_done_callback(self._forgetting.discard)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from .core import counters
@@ -62,8 +63,8 @@ class SessionHandle:
         if self._may():
             self._runner.image(image, data)
 
-    def note(self, note: Plain) -> None:
-        """Keep `note` with the session, for whoever goes on with it in another process."""
+    def note(self, note: Callable[[], Plain]) -> None:
+        """Keep what `note` gives with the session, for whoever goes on with it in another process."""
         if self._may():
             self._runner.note(note)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Final, Protocol, get_args
 
@@ -65,15 +65,10 @@ class Keeping:
         self.since = 0
         self.tokens_due = False
         self.over = False
-        self._note: Plain = None
+        self._note: Callable[[], Plain] = lambda: None
 
-    @property
-    def note(self) -> Plain:
-        """What the carrier's side wants to find again, beside the core's state."""
-        return self._note
-
-    @note.setter
-    def note(self, note: Plain) -> None:
+    def note(self, note: Callable[[], Plain]) -> None:
+        """`note` gives what the carrier's side wants to find again, and is asked with each snapshot; one is due."""
         self._note = note
         self.full = self.outside
 
@@ -99,7 +94,7 @@ class Keeping:
             self.full = False
             self.since = 0
             self.waiting.clear()
-            whole = {"core": self.kept.plain(), "note": self._note}
+            whole = {"core": self.kept.plain(), "note": self._note()}
             return Write(lease, (), json.dumps(whole, separators=(",", ":")).encode())
         if not self.waiting:
             return None
@@ -173,7 +168,7 @@ class Keeper:
         """The session that was recovered is open here."""
         self.start()
         keeping = self._all[kept.session] = Keeping(kept, tenant, found.tokens[0], None, found.taken.lease, True)
-        keeping.note = found.note
+        keeping.note(lambda: found.note)
         keeping.offer(*found.tokens)
         self._wake.set()
         return keeping

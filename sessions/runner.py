@@ -204,10 +204,10 @@ class Runner:
         """From here on the directory of sessions knows what happens."""
         self._keeping = keeping
 
-    def note(self, note: Plain) -> None:
+    def note(self, note: Callable[[], Plain]) -> None:
         """See `Keeping.note`."""
         if self._keeping is not None:
-            self._keeping.note = note
+            self._keeping.note(note)
 
     def go_on(self, incarnation: int, token: str) -> None:
         """Take over, as `incarnation`, what the core was restored from, with the carrier that was given."""

@@ -10,7 +10,7 @@ from sessions.core.config import SessionConfig
 from sessions.core.notices import Notice
 
 from . import realtime_session as schema
-from .checks import Json, Object
+from .checks import Json, Object, a_list, a_string, an_object
 from .realtime import RealtimeDialect
 
 MISSED_MOST: Final = 256
@@ -41,6 +41,14 @@ class TrackDialect(RealtimeDialect):
         own = shown.get("x_talkover")
         ours: Object = own if isinstance(own, Mapping) else {}
         return {**shown, "x_talkover": {**ours, "resume_token": self.resume_token}}
+
+    def note(self) -> Object:
+        return {**super().note(), "missed": list(self._missed)}
+
+    def recall(self, note: Json) -> None:
+        super().recall(note)
+        missed = a_list(an_object(note, "note").get("missed"), "note.missed")
+        self._missed.extend(a_string(text, "note.missed") for text in missed)
 
     def miss(self, notice: Notice) -> None:
         """`notice` finds no connection. A client that comes back is told of it then."""

@@ -22,6 +22,7 @@ from tests.servers import ServerProcess
 from tests.sessions.fakes import CountingEngine
 
 from .serving import Served, served
+from .test_calls import RESUMABLE, _resumed, called
 from .test_resumable import Client, ask, begin
 
 pytestmark = needs_redis
@@ -241,3 +242,28 @@ async def test_a_key_has_as_many_sessions_as_it_may_over_all_servers(redis: Redi
         assert other.events[-1]["reason"] == "too_many_sessions"
         await client.say("session.close")
         await client.ended()
+
+
+async def test_a_call_goes_on_at_the_server_that_its_client_comes_back_to(redis: RedisServer) -> None:
+    async with two(redis) as (here, there):
+        async with called(here, RESUMABLE) as caller:
+            created = await caller.event("session.created")
+            caller.say({"type": "response.create"})
+            await caller.until(lambda: len(caller.packets) > 40)
+            await kept()
+        again = await _resumed(there, created)
+        try:
+            hello = await again.event("session.created")
+            assert hello["session"]["id"] == created["session"]["id"]
+            assert hello["session"]["instructions"] == "Remember me."
+            assert (await again.event("response.done"))["response"]["status"] == "cancelled"
+            await again.until(lambda: len(again.packets) > 20)
+            # Silence packets: nothing of what was being said goes on.
+            assert {one.payload for one in again.packets} == {b"\xd8\xff\xfe"}
+            again.say({"type": "response.create"})
+            await again.event("output_audio_buffer.started")
+            assert (len(here.app.manager or ()), len(there.app.manager or ())) == (0, 1)
+            async with there.http() as http:
+                await http.post(f"/v1/realtime/calls/{again.call_id}/hangup")
+        finally:
+            await again.close()

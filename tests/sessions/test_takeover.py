@@ -189,7 +189,7 @@ def test_what_finds_no_room_here_may_go_on_somewhere_else() -> None:
         cluster = Cluster()
         here, there, third = cluster.node(), cluster.node(), cluster.node()
         handle = here.manager.open(NotebookCarrier(), CONFIG)
-        handle.note({"spoken": "with"})
+        handle.note(lambda: {"spoken": "with"})
         await asyncio.sleep(0.5)
         here.dies()
         there.engine.room = 0
