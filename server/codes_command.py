@@ -119,7 +119,7 @@ def decoded(recorded: RecordedCodes, checkpoint: Checkpoint) -> bytes:
 
 
 def _write(out: Path, pcm: bytes, rate: int) -> None:
-    with wave.open(str(out), "wb") as file:
+    with out.open("wb") as raw, wave.open(raw, "wb") as file:
         file.setnchannels(1)
         file.setsampwidth(2)
         file.setframerate(rate)
