@@ -30,21 +30,24 @@ class ReplayPage:
         if kind == "error" and "status of" not in text:
             self.faults.append(text)
 
+    def visit(self, path: str) -> None:
+        """Load a page below `/replay`."""
+        self.page.goto(path)
+        # Conditions that are waited for may not be promises.
+        self.page.evaluate("async () => { window.replay = (await import('/web/replay/main.js')).app; }")
+
     def open(self, recording: str, link: str = "") -> None:
         """Until its waves, marks and interruptions are here."""
-        self.page.goto(f"/replay/{recording}{link}")
+        self.visit(f"/replay/{recording}{link}")
         self.wait("app => app.openedIn !== null && app.source.settled && app.source.interruptions.length > 0")
 
     def app(self, code: str, argument: object = None) -> Any:
         """What the function `code` of the page's app, and of `argument`, gives."""
-        whole = f"async (given) => ({code})((await import('/web/replay/main.js')).app, given)"
-        return self.page.evaluate(whole, argument)
+        return self.page.evaluate(f"(given) => ({code})(window.replay, given)", argument)
 
     def wait(self, condition: str, argument: object = None) -> None:
         """Until the function `condition` of the page's app is true."""
-        self.page.wait_for_function(
-            f"async (given) => ({condition})((await import('/web/replay/main.js')).app, given)", arg=argument
-        )
+        self.page.wait_for_function(f"(given) => ({condition})(window.replay, given)", arg=argument, polling=20)
 
     def at(self) -> float:
         """Where the cursor is, in seconds."""

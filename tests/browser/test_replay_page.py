@@ -133,10 +133,10 @@ def test_the_voice_page_leads_to_the_recording_of_its_session(browser: Browser, 
 @pytest.mark.wide
 def test_recordings_are_listed_and_what_is_not_there_is_said(browser: Browser, url: str, recording: Path) -> None:
     with ReplayPage(browser, url) as page:
-        page.page.goto("/replay")
+        page.visit("/replay")
         page.page.click(f"a[href='/replay/{recording.name}']")
         page.page.wait_for_selector("body[data-view=recording]")
-        page.page.goto("/replay/sess_none")
+        page.visit("/replay/sess_none")
         page.page.wait_for_selector("#problem[data-code=recording_not_found]:not([hidden])")
         assert page.faults == []
 
@@ -149,7 +149,7 @@ def test_a_key_opens_what_was_made_with_it(browser: Browser, tmp_path: Path) -> 
         ServerProcess("scripted", SCRIPT, arguments=["--record", str(tmp_path), "--api-key", KEY]) as guarded,
         ReplayPage(browser, guarded.base_url.removesuffix("/v1")) as page,
     ):
-        page.page.goto(f"/replay/{folder.name}")
+        page.visit(f"/replay/{folder.name}")
         page.page.wait_for_selector("#key-dialog[open]")
         page.page.fill("#key", "a wrong one")
         page.page.press("#key", "Enter")

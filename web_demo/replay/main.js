@@ -20,7 +20,7 @@ class App {
   source = new Source();
   view = new View();
   player = new Player(this.source);
-  /** From the beginning of the page to its first drawing with waves, ms. @type {number|null} */
+  /** From the beginning of the page to its first drawing that shows all that is in view, ms. @type {number|null} */
   openedIn = null;
   #canvas = byId('scene', HTMLCanvasElement);
   scene = new Scene(this.#canvas, this.source, this.view);
@@ -83,7 +83,7 @@ class App {
     this.#overview.refresh();
     this.#state();
     const drawn = () => {
-      if (!this.source.settled && this.scene.took.length < 2) requestAnimationFrame(drawn);
+      if (!this.scene.complete) requestAnimationFrame(drawn);
       else this.openedIn ??= performance.now();
     };
     requestAnimationFrame(drawn);

@@ -146,7 +146,7 @@ export class Player extends EventTarget {
       this.#at = this.#until;
       this.#silence();
       this.#begin();
-    } else this.#at = Math.max(0, now);
+    } else this.#at = Math.max(this.#at, now);
   }
 
   /** @param {Side} side */

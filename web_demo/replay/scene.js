@@ -45,6 +45,8 @@ export class Scene {
   #frame = 0;
   /** How long the last drawings took, ms. @type {number[]} */
   took = [];
+  /** Whether the last drawing had everything that it wanted to show. */
+  complete = false;
   /** @type {() => {at: number, loop: [number, number]|null}} */
   state = () => ({ at: 0, loop: null });
 
@@ -109,7 +111,9 @@ export class Scene {
     const { view, source } = this;
     const hue = this.#colours;
     c.clearRect(0, 0, this.#width, this.#height);
+    this.complete = false;
     if (!source.length || !this.#width) return;
+    this.complete = true;
     const laneHeight = (this.#height - RULER - STAGES) / LANES.length;
     const chapters = this.#chapters();
     this.#ruler(laneHeight);
@@ -143,6 +147,7 @@ export class Scene {
     for (let chapter = Math.max(0, first - 1); chapter <= last; chapter += 1) {
       const marks = source.marks(chapter);
       if (marks) found.push(marks);
+      else this.complete = false;
     }
     return found;
   }
@@ -208,13 +213,19 @@ export class Scene {
       const first = Math.max(0, Math.floor(from / bucket));
       const last = Math.max(first, Math.ceil(to / bucket) - 1);
       let tile = this.source.peaks(track, at, first, at === level);
-      if (!tile) continue;
+      if (!tile) {
+        this.complete = false;
+        continue;
+      }
       let least = 127;
       let greatest = -127;
       for (let index = first; index <= last; index += 1) {
         if (index >= tile.begin + tile.size) {
           const next = this.source.peaks(track, at, index, at === level);
-          if (!next) break;
+          if (!next) {
+            this.complete = false;
+            break;
+          }
           tile = next;
         }
         const place = (index - tile.begin) * 2;
