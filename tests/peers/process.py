@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections import defaultdict
 from types import TracebackType
 
 from websockets.sync.client import connect
@@ -53,5 +54,4 @@ class PeerProcess:
     def seen(self) -> dict[str, list[dict[str, object]]]:
         """What the peer was told so far, by type of message; only for peers that serve `/seen`."""
         with connect(f"{self.ws}/seen", proxy=None) as socket:
-            answer: dict[str, list[dict[str, object]]] = json.loads(socket.recv())
-            return answer
+            return defaultdict(list, json.loads(socket.recv()))

@@ -87,7 +87,7 @@ class Session:
                 "supports_barge_in": not self.peer.continuous,
                 "supports_playback_ack": True,
                 "supports_session_resume": self.peer.resumes,
-                "chunk_period_ms": 80 if self.peer.continuous else 1000,
+                "chunk_period_ms": 80 if self.peer.continuous else self.peer.chunk_ms,
             },
         }
 
@@ -243,8 +243,8 @@ class Session:
                 for _ in range(22):
                     await self.piece(response, epoch, self.peer.sound(number), "")
             else:
-                # Five times as fast as it sounds.
-                await asyncio.sleep(PIECE_MS / 5000)
+                # Twenty times as fast as it sounds.
+                await asyncio.sleep(PIECE_MS / 20_000)
         await self.end(response, epoch, "completed")
 
     async def end(self, response: str, epoch: int, status: str, reason: str = "stop") -> None:
@@ -300,7 +300,8 @@ class Session:
 
 
 class Peer:
-    def __init__(self, faults: frozenset[str], *, resumes: bool, continuous: bool, voice: bytes) -> None:
+    def __init__(self, faults: frozenset[str], *, resumes: bool, continuous: bool, voice: bytes, chunk_ms: int) -> None:
+        self.chunk_ms = chunk_ms
         self.faults = faults
         self.resumes = resumes
         self.continuous = continuous
@@ -458,11 +459,18 @@ async def main() -> None:
     parser.add_argument("--no-resume", action="store_true")
     parser.add_argument("--continuous", action="store_true", help="one endless stream, as a native duplex model")
     parser.add_argument("--voice", help="PCM16 at 24 kHz that is said instead of a tone")
+    parser.add_argument("--chunk-ms", type=int, default=1000, help="input that its model takes at once")
     given = parser.parse_args()
     voice = b""
     if given.voice:
         voice = Path(given.voice).read_bytes()
-    peer = Peer(frozenset(given.fault), resumes=not given.no_resume, continuous=given.continuous, voice=voice)
+    peer = Peer(
+        frozenset(given.fault),
+        resumes=not given.no_resume,
+        continuous=given.continuous,
+        voice=voice,
+        chunk_ms=given.chunk_ms,
+    )
     async with serve(peer.handle, "127.0.0.1", 0, max_size=16 << 20, compression=None) as server:
         port = next(iter(server.sockets)).getsockname()[1]
         print(f"listening {port}", flush=True)

@@ -77,7 +77,7 @@ class VllmOmniEngine:
             total = self._counters.copy()
         for session in sessions:
             total.update(session.counters)
-        return dict(total)
+        return total
 
     def probe(self) -> RemoteCapabilities:
         """Open a session at the server, read what it can do, close it. Blocks; raises RemoteError."""

@@ -109,8 +109,10 @@ class RemoteSession:
         lead: Ticks = 0,
         failed: Callable[[RemoteError], None] = lambda error: None,
     ) -> None:
-        """Begins to connect. `config`: the server's session object. `lead`: how far what leaves here runs ahead of the
-        ear. `failed` is called where the server could not be reached at all. Raises RemoteError where `loop` is closed.
+        """Begins to connect. `config`: the server's session object; `remote`: what it is expected to be able to do.
+
+        `lead`: how far what leaves here runs ahead of the ear. `failed` is called where the server could not be reached
+        at all. Raises RemoteError where `loop` is closed.
         """
         self.fence = fence
         self.emit = emit
@@ -461,13 +463,17 @@ class RemoteSession:
                     f"{opened.capabilities.input_rate} Hz and was offered {self._remote.input_format} at "
                     f"{self._remote.input_rate}; set input_audio_format and sample_rate_hz in --engine-session",
                 )
-            if again and not opened.resumed:
+            if not again:
+                if opened.capabilities.continuous != self._remote.continuous:
+                    self._speech = RemoteSpeech(self._counters, continuous=opened.capabilities.continuous)
+                self._remote = opened.capabilities
+            elif not opened.resumed:
                 self._speech.lose()
                 self._letters.clear()
                 self._sent_ms = 0
                 self._number = self._acknowledged = 0
         self._session = opened.session
-        self._token = opened.token if self._remote.resume or opened.capabilities.resume else ""
+        self._token = opened.token if opened.capabilities.resume else ""
         if not again:
             self._stage("remote_ready")
         elif opened.resumed:

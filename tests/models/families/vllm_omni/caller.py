@@ -68,6 +68,11 @@ class Caller:
         return [(frame, pcm) for frame, pcm in self.frames if frame.speaking]
 
     @property
+    def voiced(self) -> list[bytes]:
+        """Frames that sound; where the server is late, silent ones lie in between."""
+        return [pcm for _, pcm in self.said if any(pcm)]
+
+    @property
     def text(self) -> str:
         return "".join(frame.text for frame, _ in self.frames)
 
