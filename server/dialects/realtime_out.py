@@ -30,6 +30,7 @@ from sessions.core.notices import (
     ItemView,
     Notice,
     OutputClosed,
+    OutputDraft,
     OutputOpened,
     OutputText,
     PlaybackCleared,
@@ -62,6 +63,7 @@ OWN_NOTICES: Final = (
     PlaybackCleared,
     InputTranscriptHypothesis,
     DigitHeard,
+    OutputDraft,
 )
 """Notices that have no event in the protocol; sent as "x_talkover.…" to a client that asked for them."""
 
@@ -390,7 +392,8 @@ def _own(
     | StageReached
     | PlaybackCleared
     | InputTranscriptHypothesis
-    | DigitHeard,
+    | DigitHeard
+    | OutputDraft,
 ) -> Message:
     name = re.sub(r"(?<!^)([A-Z])", r"_\1", type(notice).__name__).lower()
     values: Message = {field.name: getattr(notice, field.name) for field in fields(notice)}

@@ -14,6 +14,7 @@ from .effects import AdmitFrame, CancelResponse, Count, DropAudio, Effect, Grant
 from .events import (
     EngineAudio,
     EngineDone,
+    EngineDraft,
     EngineFailed,
     EngineStage,
     EngineText,
@@ -36,7 +37,9 @@ from .notices import (
 from .speaking import new_response, start_effect
 from .state import Aside, State
 
-EngineEvent = EngineAudio | EngineWords | EngineText | EngineToolCall | EngineStage | EngineDone | EngineFailed
+EngineEvent = (
+    EngineAudio | EngineWords | EngineText | EngineDraft | EngineToolCall | EngineStage | EngineDone | EngineFailed
+)
 
 
 class Asides:
@@ -67,7 +70,7 @@ class Asides:
             self._stale(event)
             return
         match event:
-            case EngineStage():
+            case EngineStage() | EngineDraft():
                 pass
             case EngineFailed():
                 self._notify(CommandFailed(event.code, event.message, kind="server_error"))

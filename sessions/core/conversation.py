@@ -55,7 +55,7 @@ class Item:
         heard = Span(self.start, self.end) if hears and self.spoken and self.role == "user" else None
         if heard is None and not images:
             return ()
-        return (*images, ContextPart(self.text, heard)) if self.text else images
+        return images if not self.text and heard is None else (*images, ContextPart(self.text, heard))
 
     def cut(self, heard: Ticks) -> None:
         """Keep what was heard up to content position `heard`, at the word: a word counts once it was played whole."""
@@ -147,8 +147,9 @@ class Conversation:
 
     def _add(self, entries: list[ContextEntry], item: Item, hears: bool) -> None:
         if item.kind == "message":
-            if item.text or item.images:
-                _add_message(entries, item.role, item.text, item.parts(hears))
+            parts = item.parts(hears)
+            if item.text or parts:
+                _add_message(entries, item.role, item.text, parts)
         elif item.call in self.answered_calls:
             entries.append(ContextEntry(item.role, item.kind, item.text, item.call, item.name))
 

@@ -158,6 +158,18 @@ class EngineText:
 
 
 @dataclass(frozen=True, slots=True)
+class EngineDraft:
+    """Text of a spoken response as soon as the model has it, ahead of its sound.
+
+    Shown to a client that wants it at once, and no part of the history, which holds what was heard (`EngineWords`).
+    """
+
+    fence: Fence
+    response: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class EngineToolCall:
     """The model calls a tool; `arguments` is JSON text."""
 
@@ -361,6 +373,7 @@ Event: TypeAlias = (
     | EngineAudio
     | EngineWords
     | EngineText
+    | EngineDraft
     | EngineToolCall
     | EngineStage
     | EngineDone
@@ -383,5 +396,14 @@ Event: TypeAlias = (
     | Close
 )
 
-ENGINE_EVENTS = (EngineAudio, EngineWords, EngineText, EngineToolCall, EngineStage, EngineDone, EngineFailed)
+ENGINE_EVENTS = (
+    EngineAudio,
+    EngineWords,
+    EngineText,
+    EngineDraft,
+    EngineToolCall,
+    EngineStage,
+    EngineDone,
+    EngineFailed,
+)
 """Events that belong to one response and are fenced by its epoch."""

@@ -205,6 +205,14 @@ class OutputText:
 
 
 @dataclass(frozen=True, slots=True)
+class OutputDraft:
+    """Text of a spoken response as soon as the model has it; what is heard of it comes as `OutputText`."""
+
+    response: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class OutputClosed:
     """`item` gets nothing more; its view is final (for an interrupted one: what was heard, cut at the word)."""
 
@@ -333,6 +341,7 @@ Notice: TypeAlias = (
     | ResponseOpened
     | OutputOpened
     | OutputText
+    | OutputDraft
     | OutputClosed
     | ResponseClosed
     | PlaybackStarted

@@ -28,6 +28,7 @@ from .events import (
     DuplexFrame,
     EngineAudio,
     EngineDone,
+    EngineDraft,
     EngineFailed,
     EngineStage,
     EngineText,
@@ -44,6 +45,7 @@ from .notices import (
     ItemStatus,
     Notice,
     OutputClosed,
+    OutputDraft,
     OutputOpened,
     OutputText,
     PlaybackAcknowledged,
@@ -165,6 +167,7 @@ class Speaking:
             return
         response.announced = True
         self._notify(ResponseOpened(self._view(response, "in_progress")))
+        self._tell_draft(response)
 
     def retract(self) -> None:
         """Throw away a response that nobody was told of."""
@@ -182,7 +185,10 @@ class Speaking:
 
     # --- what the engine makes -------------------------------------------------------------------------------------
 
-    def _live(self, event: EngineAudio | EngineWords | EngineText | EngineToolCall | EngineStage | EngineDone) -> bool:
+    def _live(
+        self,
+        event: EngineAudio | EngineWords | EngineText | EngineDraft | EngineToolCall | EngineStage | EngineDone,
+    ) -> bool:
         response = self._s.active
         if response is not None and response.id == event.response and response.fence == event.fence:
             if not response.done:
@@ -234,6 +240,19 @@ class Speaking:
         if self._live(event) and self._s.active is not None:
             self._s.active.calls.append(event)
             self.pump()
+
+    def draft(self, event: EngineDraft) -> None:
+        """Text ahead of its sound; of a response that nobody was told of it waits."""
+        response = self._s.active
+        if not self._live(event) or response is None:
+            return
+        response.drafted += event.text
+        self._tell_draft(response)
+
+    def _tell_draft(self, response: Response) -> None:
+        if response.announced and response.drafted:
+            self._notify(OutputDraft(response.id, response.drafted))
+            response.drafted = ""
 
     def stage(self, event: EngineStage) -> None:
         of_session = not event.response and event.fence.incarnation == self._s.incarnation

@@ -63,6 +63,8 @@ class Response:
     outputs: list[str] = field(default_factory=list)
     words: list[Word] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
+    drafted: str = ""
+    """Text ahead of its sound, not told yet."""
     calls: list[EngineToolCall] = field(default_factory=list)
     credit: Ticks = 0
     tools: tuple[Tool, ...] = ()

@@ -8,7 +8,7 @@ from typing import Literal
 
 from sessions.core.context import ContextPart
 from sessions.core.effects import StartResponse
-from sessions.core.events import EngineDone, EngineFailed, EngineStage, EngineText, Event
+from sessions.core.events import EngineDone, EngineDraft, EngineFailed, EngineStage, EngineText, Event
 from sessions.core.timeline import Ticks, ticks_per_sample
 from sessions.ports import Emit
 
@@ -41,6 +41,7 @@ class Reply:
     request: StartResponse
     tenant: str
     lane: ResponseLane
+    emit: Emit
     decoder: Decoder
     limit: int
     order: int
@@ -71,7 +72,7 @@ class Reply:
         lane = ResponseLane(request.fence, request.response, request.credit, RATE, emit)
         asked = request.max_output_tokens
         limit = longest if asked is None else min(asked, longest)
-        return cls(request, tenant, lane, decoder, limit, order)
+        return cls(request, tenant, lane, emit, decoder, limit, order)
 
     @property
     def seed(self) -> int:
@@ -116,6 +117,9 @@ class Reply:
             return
         if self.speaks:
             self.times.text(text, self.lane.end)
+            # Not by the lane, where it would wait for the sound before it.
+            if not self.stopped:
+                self.emit(EngineDraft(self.request.fence, self.request.response, text))
         else:
             self.post(EngineText(self.request.fence, self.request.response, text))
 
