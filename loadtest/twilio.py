@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import sys
 import tempfile
 from pathlib import Path
@@ -21,7 +20,7 @@ import numpy as np
 import websockets
 
 from codec import g711
-from loadtest.server_cpu import cpu_seconds
+from loadtest.server_cpu import confine, cpu
 from server.dialects.telephony.base import base64_text
 from tests.servers import ServerProcess
 
@@ -96,16 +95,17 @@ async def load(server: ServerProcess, calls: int, seconds: float) -> dict[str, o
     running = [LoadCall(f"ws://127.0.0.1:{server.port}/telephony/twilio", one, noise) for one in range(calls)]
     tasks = [asyncio.create_task(one.run(until)) for one in running]
     await asyncio.sleep(SETTLE)
-    frames, used = sum(one.frames for one in running), cpu_seconds(server.pid)
+    frames, used = sum(one.frames for one in running), cpu(server.pid)
     await asyncio.sleep(seconds)
-    used = cpu_seconds(server.pid) - used
+    spent = cpu(server.pid) - used
     got = sum(one.frames for one in running) - frames
     until.set()
     failed = [one for one in await asyncio.gather(*tasks, return_exceptions=True) if one is not None]
     return {
         "calls": calls,
-        "cpu_ms_per_s_per_call": round(used / seconds / calls * 1000, 2),
-        "core_share": round(used / seconds, 3),
+        "cpu_ms_per_s_per_call": round(spent.total / seconds / calls * 1000, 2),
+        "event_loop_ms_per_s_per_call": round(spent.main / seconds / calls * 1000, 2),
+        "core_share": round(spent.total / seconds, 3),
         "frames_per_s_per_call": round(got / seconds / calls, 1),
         "marks_per_s_per_call": round(sum(one.marks for one in running) / (seconds + SETTLE) / calls, 1),
         "clears": sum(one.clears for one in running),
@@ -122,15 +122,11 @@ def main() -> int:
     options = parser.parse_args()
     turns = {"type": "server_vad"} if options.vad else None
     session = {"type": "realtime", "audio": {"input": {"turn_detection": turns}}}
-    cores = sorted(os.sched_getaffinity(0))
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump(session, file)
         file.flush()
         with ServerProcess("scripted", SCRIPT, arguments=["--phone-session", file.name]) as server:
-            if len(cores) > 1:
-                for task in Path(f"/proc/{server.pid}/task").iterdir():
-                    os.sched_setaffinity(int(task.name), {cores[0]})
-                os.sched_setaffinity(0, set(cores[1:]))
+            confine(server.pid)
             figures = asyncio.run(load(server, options.calls, options.seconds))
     figures = {"vad": options.vad, **figures}
     print(json.dumps(figures, indent=1))

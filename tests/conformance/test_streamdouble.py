@@ -50,7 +50,7 @@ def test_a_plain_call_is_answered_and_every_mark_comes_back(tones: ServerProcess
     said = wav(question(CAPITAL), tmp_path)
     result = call(tones, tmp_path, [{"say": said}, {"wait_for": "audio"}, {"wait_for": "quiet"}, {"expect": "mark"}])
     assert number(result, "sound_s") == pytest.approx(6.0, abs=0.05)
-    assert number(result, "marks") == number(result, "echoed") >= 60
+    assert number(result, "marks") == number(result, "echoed") >= 30
     assert result["clears"] == 0
 
 

@@ -11,7 +11,7 @@ from typing import Final
 from sessions.core.events import PlaybackReported
 from sessions.core.timeline import Ticks, from_ms
 
-EVERY: Final[Ticks] = from_ms(100)
+EVERY: Final[Ticks] = from_ms(200)
 """How much content lies between two marks; in between the core carries the position on by its clock."""
 PENDING_MOST: Final = 1024
 """Marks that may be on their way; a carrier that returns none is not remembered for ever."""

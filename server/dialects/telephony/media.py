@@ -17,6 +17,7 @@ from codec.g722 import G722Decoder, G722Encoder
 from codec.opus import OpusDecoder, OpusEncoder, OpusError
 from codec.pcm import Samples, to_bytes, to_samples
 from codec.resample import Resampler
+from codec.runs import RunResampler
 from sessions.core.timeline import TICK_RATE, Ticks
 from sessions.ports import OutputFrame
 
@@ -283,15 +284,20 @@ class Packet:
 
 
 class OutputLane:
-    """The agent's audio in packets of one length. Streaming: what does not fill a packet waits for the next frame."""
+    """The agent's audio in packets of one length. Streaming: what does not fill a packet waits for the next frame.
+
+    A law is coded sample by sample, so it is coded a run at a time; codecs that remember are given whole packets.
+    """
 
     def __init__(self, media: MediaFormat, packet_ms: int) -> None:
         self.media = media
-        self._samples = media.rate * packet_ms // 1000
-        self._ticks_per_sample = TICK_RATE / media.rate
         self._encoder = _encoder(media)
-        self._resampler: Resampler | None = None
-        self._waiting = np.zeros(0, dtype=np.int16)
+        self._by_sample = media.encoding in ("ulaw", "alaw")
+        self._width = 1 if self._by_sample else 2
+        self._size = media.rate * packet_ms // 1000 * self._width
+        self._ticks_per_byte = TICK_RATE / media.rate / self._width
+        self._resampler: RunResampler | None = None
+        self._waiting = b""
         self.response = ""
         """Whose audio waits here, or went through last; "" after a reset."""
         self._end: Ticks = 0
@@ -302,36 +308,43 @@ class OutputLane:
         if frame.response != self.response:
             packets = self.tail()
             self.response = frame.response
-        samples = to_samples(frame.pcm)
-        if frame.rate != self.media.rate:
-            if self._resampler is None or self._resampler.in_rate != frame.rate:
-                self._resampler = Resampler(frame.rate, self.media.rate)
-            samples = self._resampler.process(samples)
         self._end = frame.end
-        return packets + self._packets(samples, 0 if self._resampler is None else self._resampler.pending)
+        if frame.rate == self.media.rate:
+            return packets + self._packets(self._coded(to_samples(frame.pcm)), 0)
+        lane = self._resampler
+        if lane is None or lane.in_rate != frame.rate:
+            lane = self._resampler = RunResampler(frame.rate, self.media.rate, self._coded, self._width)
+        audio = lane.push(frame.run or frame.pcm, frame.at, len(frame.pcm))
+        return packets + self._packets(audio, lane.pending * self._width)
 
-    def _packets(self, samples: Samples, pending: int) -> list[Packet]:
-        if len(self._waiting):
-            samples = np.concatenate((self._waiting, samples))
+    def _coded(self, samples: Samples) -> bytes:
+        return self._encoder.encode(samples) if self._by_sample else to_bytes(samples)
+
+    def _packets(self, audio: bytes, pending: int) -> list[Packet]:
+        """`pending`: bytes that belong to what was let out and are still to come."""
+        if self._waiting:
+            audio = self._waiting + audio
+        size = self._size
         packets: list[Packet] = []
-        size = self._samples
-        behind = len(samples) + pending
-        whole = len(samples) - len(samples) % size
+        behind = len(audio) + pending
+        whole = len(audio) - len(audio) % size
         for start in range(0, whole, size):
-            end = self._end - round((behind - start - size) * self._ticks_per_sample)
-            packets.append(Packet(self._encoder.encode(samples[start : start + size]), self.response, end))
-        self._waiting = samples[whole:]
+            end = self._end - round((behind - start - size) * self._ticks_per_byte)
+            packets.append(self._packet(audio[start : start + size], end))
+        self._waiting = audio[whole:]
         return packets
+
+    def _packet(self, audio: bytes, end: Ticks) -> Packet:
+        payload = audio if self._by_sample else self._encoder.encode(to_samples(audio))
+        return Packet(payload, self.response, end)
 
     def tail(self) -> list[Packet]:
         """The rest of what was said, filled up with silence; the next frame begins anew."""
-        rest = self._resampler.flush() if self._resampler is not None else np.zeros(0, dtype=np.int16)
-        packets = self._packets(rest, 0)
-        if len(self._waiting):
-            filled = np.zeros(self._samples, dtype=np.int16)
-            filled[: len(self._waiting)] = self._waiting
-            packets.append(Packet(self._encoder.encode(filled), self.response, self._end))
-        self._waiting = self._waiting[:0]
+        packets = self._packets(self._resampler.flush() if self._resampler is not None else b"", 0)
+        if self._waiting:
+            silence = self.media.silence * (self._size - len(self._waiting))
+            packets.append(self._packet(self._waiting + silence, self._end))
+        self._waiting = b""
         return packets
 
     def reset(self) -> None:
@@ -339,5 +352,5 @@ class OutputLane:
         if self._resampler is not None:
             self._resampler.reset()
         self._encoder.reset()
-        self._waiting = self._waiting[:0]
+        self._waiting = b""
         self.response = ""

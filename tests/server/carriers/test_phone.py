@@ -78,7 +78,7 @@ def test_marks_that_return_after_our_clear_are_counted_and_not_believed() -> Non
         await scene.say(0.4)
         await scene.quiet(0.5)
 
-    scene = played(TwilioPeer(), act, delay=0.05)
+    scene = played(TwilioPeer(), act, delay=0.15)
     assert scene.count("marks_after_clear") >= 1
     assert scene.count("bad_playback_report") == scene.count("unknown_marks") == 0
 
@@ -165,7 +165,7 @@ def test_every_mark_is_behind_the_audio_that_it_stands_for() -> None:
 
     scene = played(TwilioPeer(), act)
     marks = [one.name for _, one in scene.line.happened if isinstance(one, Mark)]
-    assert len(marks) == len(set(marks)) >= 60
+    assert len(marks) == len(set(marks)) >= 30
     assert isinstance(scene.line.happened[-1][1], Mark)
     assert all(name.startswith("0.") for name in marks)
     assert from_ms(6000) // 960 == len(scene.sounds())
