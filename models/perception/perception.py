@@ -158,6 +158,10 @@ class _Ear:
     """Whether speech is looked for, as far as the calls so far say; guarded by the intake's lock."""
     window: Ticks = 0
     """Where the next window begins."""
+    fed_until: Ticks = 0
+    """Where the audio that was fed ends; guarded by the intake's lock."""
+    wanted_at: Ticks = 0
+    """How far audio must come before the intake has something to look at; guarded by its lock."""
     played: deque[_Played] = field(default_factory=deque)
     """What the agent said and `echo` was not told yet; guarded by the intake's lock."""
     echo: EchoDetector | None = None
@@ -308,10 +312,10 @@ class EmbeddedPerception:
             while ear.waiting > self._history and (lost := _oldest_feed(ear.inbox)) is not None:
                 ear.inbox.remove(lost)
                 ear.waiting -= _ticks(lost)
-            if ear.heeded or ear.waiting >= HEAP:
-                self._post(ear, _Feed(start, pcm, rate))
-            else:
-                _heap(ear.inbox, _Feed(start, pcm, rate))
+            follows, ear.fed_until = start == ear.fed_until, start + len(pcm) // 2 * length
+            _heap(ear.inbox, _Feed(start, pcm, rate))
+            if self._ripe(ear) or not follows:
+                self._rouse(ear)
 
     def play(self, session: str, at: Ticks, pcm: bytes, rate: int) -> None:
         """See `PerceptionPort`. Kept as it is until something in the input could be like it."""
@@ -375,6 +379,17 @@ class EmbeddedPerception:
 
     def _post(self, ear: _Ear, command: _Command) -> None:
         ear.inbox.append(command)
+        self._rouse(ear)
+
+    @staticmethod
+    def _ripe(ear: _Ear) -> bool:
+        """Whether what waits is worth taking: a window is complete, or enough has heaped up."""
+        if ear.heeded:
+            return ear.denoised or ear.fed_until >= ear.wanted_at
+        return ear.waiting >= HEAP
+
+    def _rouse(self, ear: _Ear) -> None:
+        """The intake is to take what waits for `ear`; with the lock held."""
         if not ear.preparing:
             self._busy.add(ear)
             self._changed.notify()
@@ -444,9 +459,19 @@ class EmbeddedPerception:
                 listening.add(ear)
             # One window of everybody, then the inboxes again: a session that appends a minute at once delays the
             # others' windows by a batch, not by a minute's worth.
-            listening = {ear for ear in listening if ear.open and self._due(ear)}
+            due = {ear for ear in listening if ear.open and self._due(ear)}
+            with self._changed:
+                for ear in listening - due:
+                    self._rest(ear)
+            listening = due
             if listening:
                 self._look(list(listening))
+
+    def _rest(self, ear: _Ear) -> None:
+        """Nothing of `ear` is to be looked at before its next window is whole; with the lock held."""
+        ear.wanted_at = ear.window + WINDOW_TICKS + ear.track.received - ear.track.end
+        if ear.inbox and ear.open and self._ripe(ear):
+            self._rouse(ear)
 
     def _apply(self, ear: _Ear, command: _Command) -> None:
         match command:
@@ -611,9 +636,10 @@ def _failure(request: int, error: Exception) -> PerceptionFailed:
 
 
 def _heap(inbox: deque[_Command], feed: _Feed) -> None:
-    """Add `feed`, as one with the stretch before it where it can be."""
+    """Add `feed`, as one with the stretch before it where it can be; long ones are not copied again and again."""
     last = inbox[-1] if inbox else None
-    if isinstance(last, _Feed) and last.rate == feed.rate and last.start + _ticks(last) == feed.start:
+    joins = isinstance(last, _Feed) and last.rate == feed.rate and last.start + _ticks(last) == feed.start
+    if joins and isinstance(last, _Feed) and _ticks(last) < HEAP:
         inbox[-1] = _Feed(last.start, last.pcm + feed.pcm, feed.rate)
     else:
         inbox.append(feed)

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from models.perception.asr import LanguageUnsupported, Recognition, TimedWord
 from models.perception.denoise import DELAY, HOP, Suppressor
-from models.perception.perception import CALM, WINDOW_TICKS, EmbeddedPerception, _Feed
+from models.perception.perception import CALM, WINDOW_TICKS, EmbeddedPerception, _Ear, _Feed
+from models.perception.track import InputTrack
 from models.perception.vad import WINDOW, SpeechState
 from sessions.core.effects import AssessTurn, OpenPerception, Transcribe
 from sessions.core.events import EndOfTurnProbability, Event, PerceptionFailed, SpeechProbability, Transcript
@@ -660,3 +661,62 @@ def test_under_a_new_owner_nothing_is_answered_that_the_former_asked(rig: Rig) -
     rig.perception.open(Fence("s", 2, 5), LISTEN, present)
     rig.feed(0.5, 0.3)
     present.until(SpeechProbability, 46)
+
+
+@pytest.mark.parametrize("rate", [8_000, 16_000, 24_000])
+def test_the_intake_takes_audio_when_a_window_is_whole_and_not_before(
+    rig: Rig, rate: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lengths: list[int] = []
+    append = InputTrack.append
+
+    def noted(track: InputTrack, start: Ticks, pcm: bytes, rate: int) -> bool:
+        lengths.append(len(pcm))
+        return append(track, start, pcm, rate)
+
+    monkeypatch.setattr(InputTrack, "append", noted)
+    rested = threading.Semaphore(0)
+    rest = rig.perception._rest
+
+    def noted_rest(ear: _Ear) -> None:
+        rest(ear)
+        rested.release()
+
+    monkeypatch.setattr(rig.perception, "_rest", noted_rest)
+    events = rig.open()
+    ear = rig.perception._ears["s"]
+    whole = 0
+    for step in range(200):
+        rig.feed(0.01, rate=rate)
+        # 4 ms at 8 kHz are held back, 2 ms at 24 kHz, so a window is whole at the same step in all of them.
+        if ((step + 1) * 480 - {8_000: 192, 16_000: 0, 24_000: 96}[rate]) // WINDOW_TICKS > whole:
+            whole += 1
+            events.until(SpeechProbability, whole)
+            while ear.wanted_at < (whole + 1) * WINDOW_TICKS:
+                assert rested.acquire(timeout=PATIENCE)
+    assert [getattr(event, "end", None) for event in events.until(SpeechProbability, whole)] == [
+        (number + 1) * WINDOW_TICKS for number in range(whole)
+    ]
+    assert len(lengths) <= whole + 5, "one stretch a window, but for the beginning"
+
+
+def test_audio_that_does_not_follow_is_taken_at_once_however_far_the_next_window_was(rig: Rig) -> None:
+    events = rig.open()
+    rig.feed(2.0)
+    events.until(SpeechProbability, 62)
+    rig.fed["s"] = 0
+    rig.feed(0.04, level=0.5)
+    assert events.until(SpeechProbability, 63)[-1] == SpeechProbability(0, WINDOW_TICKS, 0.5, -6.0)
+
+
+def test_speech_that_is_looked_for_again_is_found_at_once(rig: Rig) -> None:
+    events = rig.open()
+    rig.feed(1.0)
+    events.until(SpeechProbability, 31)
+    rig.perception.open(Fence("s", 1, 0), DEAF, events)
+    rig.feed(0.3)
+    rig.perception.open(Fence("s", 1, 0), LISTEN, events)
+    rig.feed(0.04, level=0.5)
+    assert events.until(SpeechProbability, 32)[-1] == SpeechProbability(
+        round(1.3 * SECOND), round(1.3 * SECOND) + WINDOW_TICKS, 0.5, -6.0
+    )
