@@ -8,7 +8,7 @@ import json
 import logging
 import math
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -78,6 +78,7 @@ class Talkover:
         self.stage = "starting"
         self.fraction = 0.0
         self.failure: Exception | None = None
+        self._workers: Callable[[], list[dict[str, object]]] = list
         self.ready = asyncio.Event()
         self.access = Access(
             KeyRing(settings.all_keys()),
@@ -210,6 +211,7 @@ class Talkover:
             tenant_sessions=self.settings.tenant_sessions,
         )
         await self.telephony.open()
+        self._workers = models.workers
         self.stage = "ready"
         self.ready.set()
         return models
@@ -271,6 +273,8 @@ class Talkover:
             "resident_mb": round(resident_bytes() / 1e6, 1),
             "recording": self.settings.record is not None,
         }
+        if workers := self._workers():
+            body["workers"] = workers
         return JSONResponse(body, status)
 
     async def _readyz(self, request: Request) -> Response:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,6 +37,8 @@ class Models:
     engine: EnginePort
     perception: PerceptionPort
     close: Callable[[], None]
+    workers: Callable[[], list[dict[str, object]]] = list
+    """How each process does that computes for it."""
 
 
 def load(settings: Settings, progress: Progress) -> Models:
@@ -70,7 +73,11 @@ def load(settings: Settings, progress: Progress) -> Models:
             recognizer.close()
         perception.stop()
 
-    return Models(engine, perception, close)
+    if settings.worker == "thread":
+        return Models(engine, perception, close)
+    from models.workers.health import reports
+
+    return Models(engine, perception, close, partial(reports, engine))
 
 
 def _speaking_assets(settings: Settings) -> list[str]:

@@ -108,6 +108,10 @@ def test_a_killed_worker_ends_its_session_by_name_and_the_next_one_speaks_and_ct
     arguments = ["--random-weights", "tiny", "--worker", "process", "--max-sessions", "1"]
     with ServerProcess("moshi", arguments=arguments) as server:
         heir = asyncio.run(scenario(server))
+        health: Any = server.health()
+        (report,) = health["workers"]
+        assert (report["state"], report["pid"], report["restarts"]) == ("ready", heir, 1)
+        assert "SIGKILL" in report["trouble"]
         pid = server.pid
         os.killpg(pid, signal.SIGINT)
         while running(pid):
