@@ -44,7 +44,12 @@ async def connected(
             proxy=None,
             max_queue=8,
         ) as socket:
-            yield socket
+            try:
+                yield socket
+            except BaseException:
+                # A peer that failed is not waited for until it has said goodbye.
+                socket.transport.abort()
+                raise
     except Exception as error:
         typed = _typed(setting, url, error, key)
         if typed is error:
