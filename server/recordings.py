@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from sessions.core.records import Plain
@@ -24,10 +24,13 @@ from sessions.core.timeline import TICK_RATE
 from sessions.recording.flac import TrackError
 from sessions.recording.format import MANIFEST, JournalError
 from sessions.recording.retention import Entry, delete, entries
+from sessions.replay.alterations import AlterationError
 
 from . import http
 from .auth import Access, Denied
-from .dialects.checks import Rejected
+from .dialects.checks import INVALID_JSON, Rejected
+from .recording_runs import LONGEST as LONGEST_RUN
+from .recording_runs import Overloaded, Runs, altered, check, explained
 from .recording_shelf import LONGEST, Opened, Shelf, files, wav
 
 T = TypeVar("T")
@@ -49,6 +52,7 @@ HEADERS: Final = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Content-Security-Policy": "default-src 'none'; sandbox",
 }
+MAX_BODY: Final = 16 << 10
 MOST_BUCKETS: Final = 16_384
 LARGEST: Final = 1 << 50
 """Positions beyond this are none: 700 years."""
@@ -82,6 +86,7 @@ class Recordings:
         self._live = live
         self._denied = denied
         self._shelf = Shelf()
+        self._runs = Runs()
         # One thread: a look into a recording must not take the processors from conversations.
         self._worker = ThreadPoolExecutor(1, "recordings")
 
@@ -89,6 +94,7 @@ class Recordings:
         one = f"{BASE}/{{recording}}"
         looks: list[tuple[str, Answer]] = [
             (f"{one}/interruptions", self._interruptions),
+            (f"{one}/explanation", self._explanation),
             (f"{one}/chapters/{{chapter}}", self._chapter),
             (f"{one}/chapters/{{chapter}}/events", self._events),
             (f"{one}/peaks/{{track}}", self._peaks),
@@ -99,11 +105,13 @@ class Recordings:
         return [
             Route(BASE, self._guarded(self._list), methods=["GET"]),
             *(Route(path, self._guarded(self._found(answer)), methods=["GET"]) for path, answer in looks),
+            Route(f"{one}/what-if", self._guarded(self._found(self._what_if)), methods=["POST"]),
             Route(one, self._guarded(self._found(self._delete)), methods=["DELETE"]),
         ]
 
     async def close(self) -> None:
         """Close what is open."""
+        await self._runs.close()
         await self._run(self._shelf.close)
         self._worker.shutdown()
 
@@ -127,6 +135,12 @@ class Recordings:
                 return http.error(404, missing.code, str(missing))
             except Rejected as rejected:
                 return http.error(400, rejected.code, rejected.message, param=rejected.param)
+            except http.BodyRefused as refused:
+                return http.error(refused.status, refused.code, refused.message)
+            except AlterationError as wrong:
+                return http.error(400, "invalid_alteration", str(wrong).removeprefix("--"))
+            except Overloaded as full:
+                return http.error(503, "server_busy", str(full), kind="server_error", headers={"Retry-After": "5"})
             except (JournalError, TrackError) as damaged:
                 # Paths of this machine are nobody's business.
                 message = str(damaged).replace(f"{self._root}/", "")
@@ -263,6 +277,26 @@ class Recordings:
 
         return Response(await self._look(folder, look), media_type="audio/wav")
 
+    async def _what_if(self, request: Request, folder: Path) -> Response:
+        """POST …/{recording}/what-if {"set": [...], "drop": [...], "shift": [...]}: how it would have gone."""
+        set_, drop, shift = _alterations(await http.json_text(request, MAX_BODY))
+        check(set_, drop, shift)
+        await self._check_length(folder)
+        return JSONResponse(await self._runs.run(altered, folder, set_, drop, shift))
+
+    async def _explanation(self, request: Request, folder: Path) -> Response:
+        """GET …/{recording}/explanation: each interruption and late answer, in words."""
+        await self._check_length(folder)
+        return PlainTextResponse(await self._runs.run(explained, folder))
+
+    async def _check_length(self, folder: Path) -> None:
+        """Raises BodyRefused (413) for a session that is too long to be gone through at once."""
+        length = (await self._look(folder, lambda opened: opened.manifest())).get("length")
+        if isinstance(length, int) and length > LONGEST_RUN:
+            minutes = LONGEST_RUN // TICK_RATE // 60
+            message = f"sessions of at most {minutes} minutes are gone through here; use `talkover` beside the server"
+            raise http.BodyRefused(413, "recording_too_long", message)
+
     async def _file(self, request: Request, folder: Path) -> Response:
         """GET …/{recording}/{file}: a file as it lies there; ranges are served."""
         name = request.path_params["file"]
@@ -308,6 +342,23 @@ def _number(name: str, text: str, most: int = LARGEST) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 17 and int(text) <= most):
         raise Rejected("invalid_value", f"{name!r} must be a whole number from 0 to {most}", name)
     return int(text)
+
+
+def _alterations(text: str) -> tuple[list[str], list[str], list[str]]:
+    """The lists "set", "drop" and "shift" of a body. Raises Rejected."""
+    try:
+        body = json.loads(text or "{}")
+    except (ValueError, RecursionError):
+        raise Rejected(INVALID_JSON, "the body is not JSON") from None
+    if not isinstance(body, dict):
+        raise Rejected("invalid_type", 'the body must be an object with "set", "drop" or "shift"')
+    found: list[list[str]] = []
+    for name in ("set", "drop", "shift"):
+        given = body.get(name, [])
+        if not isinstance(given, list) or len(given) > 50 or not all(isinstance(one, str) for one in given):
+            raise Rejected("invalid_type", f"{name!r} must be a list of at most 50 texts", name)
+        found.append([one[:200] for one in given])
+    return found[0], found[1], found[2]
 
 
 def _check_chapter(opened: Opened, number: int) -> None:

@@ -14,12 +14,12 @@ from __future__ import annotations
 import json
 import re
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
 from ..core.effects import AdmitFrame, AdvanceEpoch, Effect, HoldCarrier, Notify, ResumeCarrier
-from ..core.events import AudioArrived, Event, PlaybackReported, SpeechProbability, Transcript
+from ..core.events import AudioArrived, CarrierAttached, Event, PlaybackReported, SpeechProbability, Transcript
 from ..core.notices import (
     EpochBegan,
     InputTranscriptDone,
@@ -119,10 +119,7 @@ class View:
 
     def marks(self, chapter: int) -> dict[str, Plain]:
         """What a chapter shows (docs/recordings-api.md)."""
-        marks = _Marks(self._paced)
-        for step in self.steps(chapter):
-            marks.step(step)
-        return marks.plain()
+        return marks_of(self.steps(chapter), self._paced)
 
     def interruptions(self) -> list[Plain]:
         """Every epoch that began: {"now", "epoch", "cause"}."""
@@ -163,6 +160,16 @@ class View:
         self.recording.close()
 
 
+def marks_of(steps: Iterable[Step], paced: bool | None = None) -> dict[str, Plain]:
+    """What these steps show. `paced`: whether the carrier paces; None: its attachment is among them."""
+    marks = _Marks(paced or False)
+    for step in steps:
+        if paced is None and isinstance(step.event, CarrierAttached):
+            marks.paced = step.event.paced
+        marks.step(step)
+    return marks.plain()
+
+
 def _notices(step: Step) -> Iterator[object]:
     return (effect.notice for effect in step.effects if isinstance(effect, Notify))
 
@@ -171,7 +178,7 @@ class _Marks:
     """Gathers what one chapter shows."""
 
     def __init__(self, paced: bool) -> None:
-        self._paced = paced
+        self.paced = paced
         self._held_at: Ticks | None = None
         self._offset: Ticks | None = None
         """From input positions to session time: packets come late and never early, so the least one is the true one."""
@@ -264,7 +271,7 @@ class _Marks:
             self._note("holds", now=now, what="hold")
         elif isinstance(effect, ResumeCarrier):
             self._note("holds", now=now, what="resume")
-            if self._paced and self._held_at is not None:
+            if self.paced and self._held_at is not None:
                 self._move(self._held_at, now - self._held_at)
             self._held_at = None
         elif isinstance(effect, AdvanceEpoch):

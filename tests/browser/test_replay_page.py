@@ -113,6 +113,23 @@ def test_a_link_leads_to_a_place(browser: Browser, url: str, recording: Path) ->
         assert page.faults == []
 
 
+def test_a_session_is_explained_and_run_otherwise(page: ReplayPage, epochs: list[float]) -> None:
+    page.page.click("#open-explanation")
+    page.page.wait_for_selector("#event-detail:has-text('the user spoke over the agent')")
+    page.page.click("#open-what-if")
+    page.page.fill("#what-if-more", "turn.nothing=1")
+    page.page.press("#what-if-more", "Enter")
+    page.page.wait_for_selector("#what-if-text:has-text('there is no such setting')")
+    page.page.fill("#what-if-more", "")
+    page.page.fill("#what-if-shift", "300")
+    page.page.press("#what-if-shift", "Enter")
+    page.wait("app => app.scene.altered !== null")
+    altered = page.app("app => app.scene.altered.epochs.map(({ now }) => now / 48000)")
+    assert any(epoch == pytest.approx(epochs[0] + 0.3, abs=0.1) for epoch in altered)
+    page.page.click("#what-if-clear")
+    assert page.app("app => app.scene.altered") is None
+
+
 @pytest.mark.wide
 def test_the_voice_page_leads_to_the_recording_of_its_session(browser: Browser, url: str) -> None:
     with VoicePage(browser, url, records=False) as talk:

@@ -150,6 +150,38 @@ async def test_marks_events_and_interruptions_are_told(client: httpx.AsyncClient
     assert events[0]["event"]["type"] == "CarrierAttached"
 
 
+async def test_a_session_is_run_otherwise(client: httpx.AsyncClient, recorded: Path) -> None:
+    path = f"{BASE}/{recorded.name}"
+    before = (await client.get(f"{path}/interruptions")).json()["interruptions"]
+    answer = (await client.post(f"{path}/what-if", json={"drop": ["interruption.1"]})).json()
+    assert answer["same"] is False
+    assert len(answer["marks"]["epochs"]) < len(before)
+    assert answer["limits"]
+    assert "interruption" in answer["text"]
+
+
+async def test_a_session_is_told_in_words(client: httpx.AsyncClient, recorded: Path) -> None:
+    answer = await client.get(f"{BASE}/{recorded.name}/explanation")
+    assert answer.headers["content-type"].startswith("text/plain")
+    assert "the user spoke over the agent" in answer.text
+
+
+async def test_what_cannot_be_altered_is_refused(client: httpx.AsyncClient, root: Path, recorded: Path) -> None:
+    path = f"{BASE}/{recorded.name}/what-if"
+    for body, code in (
+        ({}, "invalid_alteration"),
+        ({"set": ["turn.nothing=1"]}, "invalid_alteration"),
+        ({"set": "turn.hold_ms=1"}, "invalid_type"),
+        ({"shift": [7]}, "invalid_type"),
+        ([], "invalid_type"),
+    ):
+        assert error(await client.post(path, json=body)) == (400, code)
+    assert error(await client.post(path, content="{", headers={"Content-Type": "application/json"}))[0] == 400
+    assert error(await client.post(path, content="{}")) == (415, "unsupported_media_type")
+    change_manifest(root / recorded.name, length=48_000 * 3600)
+    assert error(await client.post(path, json={"drop": ["playback.ack"]})) == (413, "recording_too_long")
+
+
 async def test_recordings_of_version_1_are_looked_into_as_well(
     client: httpx.AsyncClient, root: Path, recorded: Path
 ) -> None:

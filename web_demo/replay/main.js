@@ -8,6 +8,7 @@ import { Overview } from './overview.js';
 import { Player } from './player.js';
 import { LANES, Scene } from './scene.js';
 import { Refused, Source, ask } from './source.js';
+import { WhatIf } from './what-if.js';
 import { View, clock, readLink, writeLink } from './view.js';
 
 /** A jump lands so much before what it is about, seconds. */
@@ -40,6 +41,10 @@ class App {
     this.player.addEventListener('state', () => this.#state());
     this.#overview.addEventListener('go', (event) => this.go(/** @type {CustomEvent} */ (event).detail, true));
     this.#inspector.addEventListener('go', (event) => this.go(/** @type {CustomEvent} */ (event).detail));
+    new WhatIf(this.source).addEventListener('altered', (event) => {
+      this.scene.altered = /** @type {CustomEvent} */ (event).detail;
+      this.redraw();
+    });
     this.#gestures();
     this.#controls();
     window.addEventListener('hashchange', () => this.#follow());
@@ -288,6 +293,7 @@ class App {
     document.addEventListener('keydown', (event) => {
       const target = /** @type {Element} */ (event.target);
       if (event.ctrlKey || event.metaKey || event.altKey || target.matches('input, textarea, select')) return;
+      if (document.querySelector('dialog[open]')) return;
       // A focused button keeps the keys that press it.
       if (event.key === ' ' && target.matches('button, a')) return;
       const act = keys[event.key];

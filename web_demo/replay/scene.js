@@ -45,6 +45,8 @@ export class Scene {
   #frame = 0;
   /** How long the last drawings took, ms. @type {number[]} */
   took = [];
+  /** The marks of a run that went otherwise, drawn over the recorded ones. @type {Marks|null} */
+  altered = null;
   /** Whether the last drawing had everything that it wanted to show. */
   complete = false;
   /** @type {() => {at: number, loop: [number, number]|null}} */
@@ -131,6 +133,7 @@ export class Scene {
     });
     this.#stages(chapters, RULER + LANES.length * laneHeight);
     this.#epochs(chapters);
+    if (this.altered) this.#otherwise(this.altered, RULER + laneHeight, laneHeight);
     this.#reports(chapters, RULER + laneHeight, laneHeight);
     this.#cursor();
   }
@@ -445,6 +448,37 @@ export class Scene {
         if (x >= 0 && x < this.#width) c.fillRect(Math.round(x), top + height - 6, 1.5, 5);
       }
     }
+  }
+
+  /**
+   * How it would have gone: what would have been sent as an outline in the sent lane, epochs as broken lines.
+   * @param {Marks} marks
+   * @param {number} top
+   * @param {number} height
+   */
+  #otherwise(marks, top, height) {
+    const c = this.#context;
+    const hue = this.#colours;
+    c.strokeStyle = hue.hold;
+    c.lineWidth = 1.5;
+    for (const [placed, length] of marks.sent) {
+      const [left, right] = [this.#x(placed / TICKS), this.#x((placed + length) / TICKS)];
+      if (right > 0 && left < this.#width) c.strokeRect(left, top + 4, Math.max(1, right - left), height - 8);
+    }
+    c.setLineDash([5, 4]);
+    c.font = `600 11px ${hue.font}`;
+    c.textBaseline = 'top';
+    c.fillStyle = hue.hold;
+    for (const { now, cause } of marks.epochs) {
+      const x = this.#x(now / TICKS);
+      if (x < -100 || x > this.#width) continue;
+      c.beginPath();
+      c.moveTo(x, RULER);
+      c.lineTo(x, this.#height);
+      c.stroke();
+      c.fillText(`otherwise: ${cause}`, x + 5, RULER + 18);
+    }
+    c.setLineDash([]);
   }
 
   #cursor() {

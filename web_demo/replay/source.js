@@ -45,14 +45,15 @@ export class Refused extends Error {
 
 /**
  * @param {string} path
- * @param {AbortSignal} [signal]
+ * @param {object} [body]  What is posted.
  */
-export async function ask(path, signal) {
+export async function ask(path, body) {
+  const more = body === undefined ? {} : { method: 'POST', body: JSON.stringify(body) };
+  const kind = body === undefined ? {} : { 'Content-Type': 'application/json' };
   let answer;
   try {
-    answer = await fetch(`/v1/talkover/recordings${path}`, { headers: authorization(), signal });
-  } catch (error) {
-    if (signal?.aborted) throw error;
+    answer = await fetch(`/v1/talkover/recordings${path}`, { headers: { ...authorization(), ...kind }, ...more });
+  } catch {
     throw new Refused(0, 'unreachable', 'The server does not answer.');
   }
   if (answer.ok) return answer;
@@ -145,9 +146,26 @@ export class Source extends EventTarget {
     }
   }
 
-  /** @param {string} path */
-  #ask(path) {
-    return ask(`/${encodeURIComponent(this.id)}${path}`);
+  /**
+   * @param {string} path
+   * @param {object} [body]
+   */
+  #ask(path, body) {
+    return ask(`/${encodeURIComponent(this.id)}${path}`, body);
+  }
+
+  /** The session in words. */
+  async explanation() {
+    return (await this.#ask('/explanation')).text();
+  }
+
+  /**
+   * The session run otherwise.
+   * @param {{set?: string[], drop?: string[], shift?: string[]}} wanted
+   * @returns {Promise<{same: boolean, text: string, limits: string[], marks: Marks}>}
+   */
+  async whatIf(wanted) {
+    return (await this.#ask('/what-if', wanted)).json();
   }
 
   /** @param {unknown} error */
