@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from ..core.effects import AdmitFrame, AdvanceEpoch, AssessTurn, Notify, StartResponse, Transcribe
+from ..core.effects import AdmitFrame, AdvanceEpoch, AssessTurn, CancelResponse, Notify, StartResponse, Transcribe
 from ..core.events import (
     ENGINE_EVENTS,
     DuplexFrame,
@@ -60,6 +60,15 @@ class Made:
     events: list[tuple[Ticks, Event]] = field(default_factory=list)
     audio: Ticks = 0
     complete: bool = False
+    cancelled: Ticks | None = None
+    """When the engine was told to stop."""
+
+    @property
+    def tail(self) -> Ticks:
+        """How long after it was told to stop something still came from it."""
+        if self.cancelled is None or not self.events:
+            return 0
+        return max(0, self.started + self.events[-1][0] - self.cancelled)
 
 
 @dataclass(slots=True)
@@ -158,6 +167,8 @@ class _Collector:
                     made = Made(effect.response, step.now, asked_by(effect))
                     self._made[effect.response] = made
                     self.material.made.append(made)
+                elif type(effect) is CancelResponse and effect.response in self._made:
+                    self._made[effect.response].cancelled = step.now
                 elif type(effect) is AdmitFrame:
                     spans = self._placed.setdefault(effect.response, [])
                     spans.append((effect.start, effect.end, effect.placed_at))

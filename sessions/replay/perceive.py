@@ -186,7 +186,7 @@ class _Listener:
             heard = self._windows.pop(recorded.start, None)
         if heard is None:
             # One that never comes must not cost a minute for each that follows.
-            self._patience = 1.0
+            self._patience = min(self._patience, PATIENCE / 60)
             self.result.unheard += 1
             return recorded
         self.result.windows += 1

@@ -307,9 +307,10 @@ class Recording:
         At `rate` Hz, which must be the track's own; a user who changed the format is heard where the rates agree.
         """
         tick = ticks_per_sample(rate)
-        if side == "agent":
-            return self.samples("agent_heard", start, end)
         samples = np.zeros(max(0, end // tick - start // tick), np.int16)
+        if side == "agent":
+            known = self._audio("agent_generated" if self._derived("agent_heard") else "agent_heard")
+            return samples if known is None else self.samples("agent_heard", start, end)
         for name in ("user_in", *self._user_tracks()):
             audio = self._audio(name)
             if audio is None or audio.rate != rate:

@@ -16,7 +16,6 @@ from typing import Any
 from ..core.effects import (
     AdmitFrame,
     AssessTurn,
-    CancelPerception,
     CancelResponse,
     ClearTimer,
     Effect,
@@ -53,6 +52,8 @@ from .reader import Recording, Step
 
 AFTERWARDS: Ticks = 30 * TICK_RATE
 """How long after the end of the recording a run may still go on."""
+ALIKE: Ticks = TICK_RATE // 20
+"""Decisions that lie closer to each other count as the same."""
 STEPS_MAX = 5_000_000
 USER = "the user is the recorded one: they would have reacted to what they heard, and here they do not"
 
@@ -73,12 +74,18 @@ class WhatIf:
 
     @property
     def same(self) -> bool:
-        """Whether the same interruptions happened and the same words were heard of what they cut."""
-
-        def shape(told: Account) -> list[tuple[str, str]]:
-            return [(cut.cause, cut.heard_text.strip()) for cut in told.interruptions]
-
-        return shape(self.recorded) == shape(self.altered)
+        """Whether the same interruptions happened, at about the same time, and the same words were heard before."""
+        cuts = list(zip(self.recorded.interruptions, self.altered.interruptions, strict=False))
+        return (
+            len(self.recorded.interruptions) == len(self.altered.interruptions)
+            and len(self.recorded.answers) == len(self.altered.answers)
+            and all(
+                one.cause == other.cause
+                and one.heard_text == other.heard_text
+                and abs(one.decided - other.decided) <= ALIKE
+                for one, other in cuts
+            )
+        )
 
 
 def what_if(folder: Path, alterations: Alterations) -> WhatIf:
@@ -103,12 +110,11 @@ class _Run:
         self._session = session
         self._material = material
         self._alterations = alterations
-        self._queue: list[tuple[Ticks, int, str, Event]] = []
+        self._queue: list[tuple[Ticks, bool, int, str, Event]] = []
         self._serial = 0
         self._timers: dict[str, int] = {}
-        self._cancelled: set[str] = set()
-        self._dead: set[int] = set()
-        self._by_request: dict[int, int] = {}
+        self._cancelled: dict[str, Ticks] = {}
+        """Until when a response that was cancelled still says something."""
         self._of: dict[str, Made] = {}
         self._ids: dict[str, str] = {}
         self._outputs: dict[tuple[str, int], str] = {}
@@ -126,10 +132,10 @@ class _Run:
         steps: list[Step] = []
         session = self._session
         while self._queue and not session.state.closed and len(steps) < STEPS_MAX:
-            now, serial, kind, event = heapq.heappop(self._queue)
+            now, _, serial, kind, event = heapq.heappop(self._queue)
             if now > self._material.length + AFTERWARDS:
                 break
-            if serial in self._dead or kind in self._cancelled:
+            if kind in self._cancelled and now > self._cancelled[kind]:
                 continue
             if isinstance(event, TimerDue):
                 if self._timers.get(event.name) != serial:
@@ -149,7 +155,9 @@ class _Run:
 
     def _plan(self, now: Ticks, event: Event, kind: str = "") -> int:
         self._serial += 1
-        heapq.heappush(self._queue, (now, self._serial, kind, event))
+        # At the same instant a timer comes before what comes from outside, as on an event loop.
+        late = not isinstance(event, TimerDue)
+        heapq.heappush(self._queue, (now, late, self._serial, kind, event))
         return self._serial
 
     # --- effects -------------------------------------------------------------------------------------------------
@@ -163,12 +171,11 @@ class _Run:
             self._transcribe(effect, now)
         elif type(effect) is AssessTurn:
             self._assess(effect, now)
-        elif type(effect) is CancelPerception:
-            self._dead.add(self._by_request.pop(effect.request, 0))
         elif type(effect) is StartResponse:
             self._start(effect, now)
         elif type(effect) is CancelResponse:
-            self._cancelled.add(effect.response)
+            made = self._of.get(effect.response)
+            self._cancelled[effect.response] = now + (0 if made is None else made.tail)
         elif type(effect) is AdmitFrame:
             self._report(effect)
             self._runs_out(effect, now)
@@ -183,7 +190,7 @@ class _Run:
         if found is None:
             self._counts["questions about words that nobody asked in the recording: not answered"] += 1
             failed = PerceptionFailed(order.request, "not_recorded", "nothing was recorded for this stretch")
-            self._by_request[order.request] = self._plan(now + TICK_RATE // 4, failed)
+            self._plan(now + TICK_RATE // 4, failed)
             return
         heard, exact = found
         answer: Event
@@ -194,7 +201,7 @@ class _Run:
             answer = Transcript(order.request, order.start, order.end, text, heard.answer.words, heard.answer.tokens)
         if not exact:
             self._counts["words taken from a recorded look at about the same stretch"] += 1
-        self._by_request[order.request] = self._plan(now + heard.took, answer)
+        self._plan(now + heard.took, answer)
 
     def _assess(self, order: AssessTurn, now: Ticks) -> None:
         found = self._material.assessment(order.at)
@@ -202,7 +209,7 @@ class _Run:
             self._counts["questions about the end of a turn that nobody asked in the recording: not answered"] += 1
             return
         answer = EndOfTurnProbability(order.request, order.at, found.probability)
-        self._by_request[order.request] = self._plan(now + found.took, answer)
+        self._plan(now + found.took, answer)
 
     def _start(self, order: StartResponse, now: Ticks) -> None:
         asked = asked_by(order)

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from sessions.core.records import Plain
 from sessions.recording.redaction import MARK, Redactor, same_but_for_secrets
 
 
@@ -45,7 +46,7 @@ def test_ordinary_talk_stays_as_it_is() -> None:
 
 
 def test_records_are_the_same_where_only_the_text_around_a_mark_differs() -> None:
-    one = {"type": "OutputText", "text": f"the key {MARK}"}
+    one: Plain = {"type": "OutputText", "text": f"the key {MARK}"}
     assert same_but_for_secrets(one, {"type": "OutputText", "text": f"the key {MARK}rest"})
     assert not same_but_for_secrets(one, {"type": "OutputText", "text": f"another key {MARK}"})
     assert not same_but_for_secrets(one, {"type": "OutputText", "text": "the key sk"})
