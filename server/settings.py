@@ -480,6 +480,10 @@ class Settings:
                 raise SettingsError(f"{option} must lie between {least} and 60000")
         if self.audiosocket_port is not None and not 0 <= self.audiosocket_port <= 65535:
             raise SettingsError(f"--audiosocket-port {self.audiosocket_port} does not exist; choose one to 65535")
+        if self.audiosocket_port is not None and not self.loopback and not self.phone_networks:
+            raise SettingsError(
+                "--audiosocket-port: whoever reaches it can call, so beyond loopback say who may: --phone-allow NETWORK"
+            )
 
     @property
     def phone_secret_of(self) -> Mapping[str, str]:

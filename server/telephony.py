@@ -106,6 +106,7 @@ class Telephony:
         self._pacer: Pacer | None = None
         self._calls: dict[tuple[str, str], PhoneCall] = {}
         self._audiosocket: AudioSocketServer | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def routes(self) -> list[BaseRoute]:
         return [
@@ -140,6 +141,8 @@ class Telephony:
         """Take no more calls by AudioSocket and wait for those that are there; their sessions have been ended."""
         if self._audiosocket is not None:
             await self._audiosocket.close()
+        while self._tasks:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
 
     # --- a call ------------------------------------------------------------------------------------------------------
 
@@ -208,7 +211,13 @@ class Telephony:
             reason = await carrier.run(handle)
         finally:
             self._limits.leave(number)
-        # Where the line was lost the session may wait for its vendor to connect again, which then finds the call here.
+        # Where the line was lost the session may wait for its vendor to connect again, which then finds the call here;
+        # the connection's own task does not wait for that.
+        task = asyncio.get_running_loop().create_task(self._forget(one, carrier, handle, reason), name=one.id)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _forget(self, one: PhoneCall, carrier: PhoneCarrier, handle: SessionHandle, reason: str) -> None:
         await handle.closed()
         if one.carrier is carrier:
             self._calls.pop(_key(one), None)

@@ -61,10 +61,13 @@ async def one_call(url: str, clips: Sequence[Clip]) -> list[Interruption]:
     async with TimedCaller(url) as caller:
         for index, clip in enumerate(clips):
             mark = len(caller.sounds)
-            async with asyncio.timeout(60):
-                while len(caller.sounds) == mark:
-                    caller.news.clear()
-                    await caller.news.wait()
+            try:
+                async with asyncio.timeout(8):
+                    while len(caller.sounds) == mark:
+                        caller.news.clear()
+                        await caller.news.wait()
+            except TimeoutError:
+                break  # the words after the clear were not taken for a turn: the next call begins with a greeting
             await asyncio.sleep(0.9 + 0.037 * (index % 7))
             cleared = len(caller.cleared)
             caller.say(at_rate(clip.pcm, CLIP_RATE, 8000))
