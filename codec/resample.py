@@ -4,8 +4,8 @@ A polyphase FIR (Crochiere and Rabiner, "Multirate Digital Signal Processing", 1
 Block resamplers of the FFT kind hold back up to 115 ms from 8 to 16 kHz, which an interruption cannot wait for; this
 one holds back 32 periods of the lower rate: 4 ms at 8 kHz, 2 ms at 16 kHz.
 
-Coefficients are integers, kept with the samples in float64, where sums of such products are exact. A sample therefore
-does not depend on how the stream was cut into chunks, nor on the order in which a BLAS adds.
+Coefficients are multiples of 2**-20, kept with the samples in float64, where sums of such products are exact. A sample
+therefore does not depend on how the stream was cut into chunks, nor on the order in which a BLAS adds.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _AT_ONCE = 250_000
 
 @lru_cache(maxsize=64)
 def _filter(up: int, down: int) -> tuple[int, Floats]:
-    """Half-length in input samples, and integer coefficients per phase, shape (up, 2 * half).
+    """Half-length in input samples, and coefficients per phase, shape (up, 2 * half).
 
     Row p weighs the inputs n = i - half + 1 .. i + half for an output that lies p / up after input i.
     """
@@ -51,7 +51,7 @@ def _filter(up: int, down: int) -> tuple[int, Floats]:
     window = np.i0(_KAISER_BETA * np.sqrt(np.maximum(0.0, 1.0 - (offset / half) ** 2))) / np.i0(_KAISER_BETA)
     ideal = cutoff * np.sinc(cutoff * offset) * window
     # Every phase is given the same gain at 0 Hz, or a constant input would come out with a ripple.
-    rows: Floats = np.rint(ideal / ideal.sum(axis=1, keepdims=True) * (1 << _SCALE_BITS))
+    rows: Floats = np.rint(ideal / ideal.sum(axis=1, keepdims=True) * (1 << _SCALE_BITS)) / (1 << _SCALE_BITS)
     rows.setflags(write=False)
     return half, rows
 
@@ -84,7 +84,7 @@ def _every(step: int, samples: Floats, taps: Floats, count: int) -> Floats:
     """`count` sums of `taps` over `samples`, `step` samples apart, shape (count,).
 
     Sample and tap meet only where their remainders by `step` are equal, so each remainder is a short correlation of its
-    own and nothing is computed that is thrown away. All terms are integers: the order of adding changes nothing.
+    own and nothing is computed that is thrown away. Every sum is exact: the order of adding changes nothing.
     """
     if step == 1:
         return np.correlate(samples, taps, "valid")
@@ -187,13 +187,12 @@ class Resampler:
         first, count = self.produced, until - self.produced
         if count <= 0:
             return np.zeros(0, dtype=np.int16)
-        if self._few and first % self._up == 0 and count >= self._size:
-            whole = count // self._size
+        if self._few and first % self._up == 0:
+            # The last block may reach beyond what is there: its outputs that are kept give weight only to what is.
+            blocks = -(-count // self._size)
             most = max(1, _AT_ONCE // self._matrix.size)
-            parts = [self._blocks(first + at * self._size, min(most, whole - at)) for at in range(0, whole, most)]
-            if count % self._size:
-                parts.append(self._sums(first + whole * self._size, count % self._size))
-            sums = parts[0] if len(parts) == 1 else np.concatenate(parts)
+            parts = [self._blocks(first + at * self._size, min(most, blocks - at)) for at in range(0, blocks, most)]
+            sums = (parts[0] if len(parts) == 1 else np.concatenate(parts))[:count]
         else:
             sums = self._sums(first, count)
         self.produced = until
@@ -201,7 +200,6 @@ class Resampler:
         if keep > 0:
             self._held = self._held[keep:]
             self._held_at += keep
-        sums *= 1.0 / (1 << _SCALE_BITS)
         sums += 0.5
         np.floor(sums, out=sums)
         np.maximum(sums, -32768.0, out=sums)
@@ -209,14 +207,14 @@ class Resampler:
         return sums.astype(np.int16)
 
     def _blocks(self, first: int, blocks: int) -> Floats:
-        """So many blocks of outputs from `first` on, which is of phase 0; not scaled back."""
+        """So many blocks of outputs from `first` on, which is of phase 0; not rounded."""
         begin = first * self._down // self._up - self._half + 1 - self._held_at
         places = _places(blocks, self._size * self._down // self._up, self._matrix.shape[0])
-        sums: Floats = (self._held[begin:].take(places) @ self._matrix).ravel()
+        sums: Floats = (self._held[begin:].take(places, mode="clip") @ self._matrix).ravel()
         return sums
 
     def _sums(self, first: int, count: int) -> Floats:
-        """Outputs `first` and so many after it, not scaled back: any number of any phase."""
+        """Outputs `first` and so many after it, not rounded: any number of any phase."""
         taps = self._rows.shape[1]
         if not self._few:
             places, phases = np.divmod(np.arange(first, first + count) * self._down, self._up)
