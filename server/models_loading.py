@@ -164,6 +164,8 @@ def _moshi(settings: Settings, progress: Progress) -> tuple[EnginePort, Callable
             raise SettingsError(f"--engine moshi needs the package {package}: pip install 'talkover[native]'")
     from models.families.moshi.worker import SLOTS, cuda_devices, workers
 
+    if settings.worker == "ray":
+        return _moshi_on_ray(settings, progress)
     if settings.worker == "process":
         devices = cuda_devices() if settings.checkpoint is not None else (None,)
         each = -(-settings.max_sessions // len(devices)) if settings.max_sessions is not None else SLOTS
@@ -173,6 +175,21 @@ def _moshi(settings: Settings, progress: Progress) -> tuple[EnginePort, Callable
 
     here = moshi_engine(settings.checkpoint, slots=settings.max_sessions or SLOTS)
     return here, here.shutdown
+
+
+def _moshi_on_ray(settings: Settings, progress: Progress) -> tuple[EnginePort, Callable[[], None]]:
+    if find_spec("ray") is None:
+        raise SettingsError("--worker ray needs the package ray: pip install 'talkover[ray]'")
+    from models.families.moshi.worker import SLOTS, actors
+
+    each = -(-settings.max_sessions // settings.ray_workers) if settings.max_sessions is not None else SLOTS
+    try:
+        there = actors(settings.checkpoint, each, settings.ray_workers, settings.ray_address, progress)
+    except ConnectionError as why:
+        raise SettingsError(
+            f"--ray-address {settings.ray_address}: no Ray cluster answers there ({why}); `ray status` tells of one"
+        ) from why
+    return there, there.shutdown
 
 
 def _qwen3_omni(settings: Settings) -> tuple[EnginePort, Callable[[], None]]:

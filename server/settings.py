@@ -15,7 +15,7 @@ from pathlib import Path
 from . import keys
 
 ENGINES = ("embedded", "scripted", "duplex-script", "moshi", "qwen3-omni", "vllm-omni")
-WORKERS = ("thread", "process")
+WORKERS = ("thread", "process", "ray")
 VOICE_PATHS = ("auto", "codes", "pcm")
 SCRIPTED = ("scripted", "duplex-script")
 OF_A_CHECKPOINT = ("moshi", "qwen3-omni")
@@ -111,10 +111,18 @@ class Settings:
     )
     worker: str = _setting(
         "thread",
-        "where the moshi engine computes: a thread of this process, or a process of its own for each device",
+        "where the moshi engine computes: a thread of this process, a process of its own for each device, or actors of "
+        "a Ray cluster",
         "models",
         choices=WORKERS,
     )
+    ray_address: str | None = _setting(
+        None,
+        "the cluster of --worker ray, such as auto or ray://HOST:10001 (default: one on this machine)",
+        "models",
+        metavar="ADDRESS",
+    )
+    ray_workers: int = _setting(1, "actors of --worker ray", "models", metavar="N")
     llm_url: str | None = _setting(
         None, "OpenAI-compatible endpoint that thinks instead of the embedded model", "models", metavar="URL"
     )
@@ -344,6 +352,10 @@ class Settings:
             raise SettingsError(f"--checkpoint and --random-weights are for {fitting}; drop them or choose one")
         if self.worker not in WORKERS:
             raise SettingsError(f"there is no worker {self.worker!r}; choose one of {', '.join(WORKERS)}")
+        if self.ray_workers < 1:
+            raise SettingsError("--ray-workers must be at least 1")
+        if self.worker != "ray" and (self.ray_address is not None or self.ray_workers != 1):
+            raise SettingsError("--ray-address and --ray-workers are for --worker ray; drop them or choose it")
         if self.engine != "moshi" and self.worker != "thread":
             raise SettingsError(f"--worker {self.worker} is for --engine moshi; drop it or choose that engine")
         if self.random_weights not in (None, "tiny"):

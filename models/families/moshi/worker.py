@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 from models.workers.engine import WorkerEngine
 from models.workers.host import Built
+from models.workers.link import Launch
 from models.workers.pool import WorkerPool
 from models.workers.process import ProcessLaunch, Progress
 
@@ -31,6 +33,22 @@ def build(checkpoint: Path | None, slots: int, device: str | None, progress: Pro
     return Built(engine_of(loaded), Versions(model=f"moshi-{version}", codec=loaded.model.codec.identity))
 
 
+def actors(
+    checkpoint: Path | None, slots: int, number: int, address: str | None, progress: Progress
+) -> WorkerEngine | WorkerPool:
+    """`number` actors of the Ray cluster at `address` (None: one on this machine), with `slots` sessions in each.
+
+    One that runs a checkpoint asks the cluster for a GPU. Blocks until they are ready. Raises CheckpointError,
+    WorkerError or ConnectionError; then none is left.
+    """
+    from models.workers.ray import RayLaunch, connect
+
+    connect(address)
+    gpus = 1.0 if checkpoint is not None else 0.0
+    launch = RayLaunch(partial(build, checkpoint, slots, None), num_gpus=gpus)
+    return _all([launch] * number, progress)
+
+
 def workers(
     checkpoint: Path | None, slots: int, devices: tuple[str | None, ...], progress: Progress
 ) -> WorkerEngine | WorkerPool:
@@ -38,10 +56,19 @@ def workers(
 
     Raises CheckpointError or WorkerError; then none is left.
     """
+    return _all(
+        [
+            ProcessLaunch(partial(build, checkpoint, slots, device), f"talkover-moshi-{device or 'worker'}")
+            for device in devices
+        ],
+        progress,
+    )
+
+
+def _all(launches: Sequence[Launch], progress: Progress) -> WorkerEngine | WorkerPool:
     made: list[WorkerEngine] = []
     try:
-        for device in devices:
-            launch = ProcessLaunch(partial(build, checkpoint, slots, device), f"talkover-moshi-{device or 'worker'}")
+        for launch in launches:
             made.append(WorkerEngine(launch, progress=progress))
         return made[0] if len(made) == 1 else WorkerPool(made)
     except BaseException:
