@@ -6,6 +6,8 @@ a `SlotState`. Without one a layer starts from silence and keeps nothing.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -71,6 +73,32 @@ class SlotState:
             else:
                 self._kept[owner] = keep_rows(run, written, kept)
         self._written.clear()
+
+    @property
+    def owners(self) -> tuple[nn.Module, ...]:
+        """The layers that remember something, in the order of their first step."""
+        return tuple(self._kept)
+
+    def rows(self, slots: Tensor) -> list[Tensor]:
+        """What each of `owners` remembers of `slots`, int64 [rows]: copies."""
+        return [kept[slots] for kept in self._kept.values()]
+
+    def put(self, slots: Tensor, rows: Sequence[Tensor]) -> None:
+        """Have `owners` remember `rows` of `slots`."""
+        for kept, row in zip(self._kept.values(), rows, strict=True):
+            kept[slots] = row
+
+
+class GivenState(SlotState):
+    """A state for one step, made of what layers remember and giving what they will: for a step as a function."""
+
+    def __init__(self, owners: Sequence[nn.Module], kept: Sequence[Tensor]) -> None:
+        super().__init__(len(kept[0]))
+        self._kept = dict(zip(owners, kept, strict=True))
+
+    def written(self) -> list[Tensor]:
+        """What `owners` will want to read next time."""
+        return [self._written[owner] for owner in self._kept]
 
 
 def keep_rows(run: Tensor, new: Tensor, old: Tensor) -> Tensor:

@@ -155,6 +155,8 @@ class VoiceCodec:
 
     def _warm_up(self) -> None:
         """The first steps allocate, and nobody is to wait for that."""
+        self._encoder.trace()
+        self._decoder.trace()
         for chunk in CHUNKS:
             codes = self._encoder.encode_some(np.zeros((1, chunk * FRAME), np.float32), [0])
             self._decoder.decode_some(codes, [0])

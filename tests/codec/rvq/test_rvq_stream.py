@@ -196,12 +196,14 @@ def test_no_slots_are_refused(checkpoint: Checkpoint, slots: Any) -> None:
             kind(checkpoint, slots)
 
 
-def some_at_a_time(checkpoint: Checkpoint, frames: int, tolerance: float) -> None:
+def some_at_a_time(checkpoint: Checkpoint, frames: int, tolerance: float, *, traced: bool = False) -> None:
     """Pieces of changing length of whichever slots, one of them begun anew in the middle, equal the whole sequences."""
     codes = random_codes(checkpoint, frames).transpose(0, 2, 1)
     wave = (0.05 * np.random.default_rng(2).standard_normal((SLOTS, frames * FRAME))).astype(np.float32)
     decoder, encoder = StreamingRvqDecoder(checkpoint, SLOTS), StreamingRvqEncoder(checkpoint, SLOTS)
     for each in (decoder, encoder):
+        if traced:
+            each.trace()
         each.reset([0, 1])
     chance = np.random.default_rng(3)
     at = np.zeros(SLOTS, int)
@@ -239,6 +241,26 @@ def test_some_frames_of_some_slots_equal_the_whole(checkpoint: Checkpoint) -> No
 
 def test_some_frames_of_the_shipped_codec_equal_the_whole() -> None:
     some_at_a_time(load_checkpoint(), 20, 1e-5)
+
+
+def test_a_traced_codec_equals_the_whole_as_well(checkpoint: Checkpoint) -> None:
+    some_at_a_time(checkpoint, 20, 1e-6, traced=True)
+
+
+def test_tracing_changes_no_bit_whatever_the_slots_and_frames() -> None:
+    checkpoint, slots = load_checkpoint(), 5
+    encoders = [StreamingRvqEncoder(checkpoint, slots) for _ in range(2)]
+    decoders = [StreamingRvqDecoder(checkpoint, slots) for _ in range(2)]
+    encoders[1].encode_some(np.ones((1, FRAME), np.float32), [2])  # which tracing forgets
+    encoders[1].trace()
+    decoders[1].trace()
+    chance = np.random.default_rng(6)
+    for rows, frames in (([2], 2), ([0, 4, 2], 1), ([2, 1], 8), ([3], 1), ([0, 1, 2, 3, 4], 2)):
+        wave = (0.1 * chance.standard_normal((len(rows), frames * FRAME))).astype(np.float32)
+        codes, traced = (encoder.encode_some(wave, rows) for encoder in encoders)
+        assert np.array_equal(codes, traced)
+        heard, again = (decoder.decode_some(codes, rows) for decoder in decoders)
+        assert np.array_equal(heard, again)
 
 
 def test_the_noise_of_long_pieces_comes_round_as_well(checkpoint: Checkpoint) -> None:
