@@ -11,7 +11,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, Literal
 from urllib.parse import parse_qsl
 
 from starlette.requests import Request
@@ -33,7 +33,7 @@ from .carriers.phone import Line, NoCall, PhoneCarrier
 from .carriers.phone_line import NoWire, WebSocketLine
 from .carriers.tcp import AudioSocketServer
 from .carriers.webrtc.pacer import Pacer
-from .dialects.checks import Object, Rejected, an_object, parse
+from .dialects.checks import Object, Rejected, parse
 from .dialects.realtime_track import TrackDialect
 from .dialects.telephony.base import Call, PhoneDialect
 from .dialects.telephony.vendors import SUBPROTOCOLS, VENDORS
@@ -157,8 +157,8 @@ class Telephony:
         try:
             self._phones.address("" if socket.client is None else socket.client.host)
             signed = self._phones.signed(vendor, self._urls(socket.url.path, socket.url.query, "ws"), socket.headers)
-            if "origin" in socket.headers and not signed:
-                # A browser's page: no vendor sends one, and what holds for pages holds here too.
+            if "origin" in socket.headers and not signed and not self._access.needs_key:
+                # A browser's page: where being on this machine lets a client in, pages from elsewhere are not on it.
                 self._access.session(socket.headers)
         except Denied as denied:
             await socket.send_denial_response(self._denied(denied))
@@ -206,21 +206,21 @@ class Telephony:
             self._refused(dialect.vendor, code)
             carrier.refuse(code, str(getattr(why, "message", why)))
             return
-        number = one.caller
+        reason = "cancelled"
         try:
             reason = await carrier.run(handle)
         finally:
-            self._limits.leave(number)
-        # Where the line was lost the session may wait for its vendor to connect again, which then finds the call here;
-        # the connection's own task does not wait for that.
-        task = asyncio.get_running_loop().create_task(self._forget(one, carrier, handle, reason), name=one.id)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+            # Where the line was lost the session may wait for its vendor to connect again, which then finds the call
+            # here; the connection's own task does not wait for that.
+            task = asyncio.get_running_loop().create_task(self._forget(one, carrier, handle, reason), name=one.id)
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
     async def _forget(self, one: PhoneCall, carrier: PhoneCarrier, handle: SessionHandle, reason: str) -> None:
         await handle.closed()
         if one.carrier is carrier:
             self._calls.pop(_key(one), None)
+            self._limits.leave(one.caller)
             log.info("call %s of %s ended: %s", one.id, one.shown, reason)
             self._counters.add(f"{CALLS}_ended_{reason}"[:80])
 
@@ -241,10 +241,10 @@ class Telephony:
         live = self._calls.get((call.vendor, call.id)) if call.id else None
         if live is not None and live.tenant != tenant:
             raise Denied(403, "call_in_use", "a call with this id is there and is somebody else's")
+        if live is not None:
+            return self._rejoin(manager, live, carrier)
         self._limits.enter(caller)
         try:
-            if live is not None:
-                return self._rejoin(manager, live, carrier)
             return self._open(manager, carrier, call, caller, callee, tenant)
         except BaseException:
             self._limits.leave(caller)
@@ -278,6 +278,7 @@ class Telephony:
             keys_interrupt=settings.phone_keys_interrupt,
             greet_after_ms=_greeting(call.parameters, settings.phone_greet_ms),
             labels=labels,
+            recording_consent=_consent(call.parameters),
         )
         application = self._dialect([one for one in (self._session, _patch(call.parameters)) if one], defaults)
         handle = manager.open(carrier, application.config)
@@ -320,9 +321,7 @@ class Telephony:
             known = ", ".join(NAMES)
             return http.error(404, "unknown_vendor", f"{vendor[:40]!r} has no connect document; known are {known}")
         try:
-            body = await request.body()
-            if len(body) > BODY_MOST:
-                raise http.too_large(BODY_MOST)
+            body = (await http.text(request, BODY_MOST)).encode()
             posted = _posted(body, request.headers.get("content-type", ""))
             self._phones.address("" if request.client is None else request.client.host)
             urls = self._urls(request.url.path, request.url.query, "http") or [str(request.url)]
@@ -331,6 +330,8 @@ class Telephony:
             return self._denied(denied)
         except http.BodyRefused as refused:
             return http.error(refused.status, refused.code, refused.message)
+        except Rejected as rejected:
+            return http.error(400, rejected.code, rejected.message, param=rejected.param)
         given = dict(request.query_params)
         said = {**given, **dict(posted)}
         parameters = {name: value for name, value in given.items() if name not in names.values()}
@@ -376,10 +377,12 @@ class Telephony:
     async def _transfer(self, request: Request) -> Response:
         """POST /telephony/calls/{call_id}/transfer {"to": "+1…"}: end our part, and say where the call goes on."""
         try:
-            given = an_object(parse((await request.body())[:BODY_MOST].decode("utf-8", "replace")), "body")
+            given = parse(await http.text(request, BODY_MOST))
             to = given.get("to")
             if not isinstance(to, str) or not 0 < len(to) <= 256:
                 raise Rejected("invalid_value", "'to' must say where the call goes, in at most 256 characters", "to")
+        except http.BodyRefused as refused:
+            return http.error(refused.status, refused.code, refused.message)
         except Rejected as rejected:
             return http.error(400, rejected.code, rejected.message, param=rejected.param)
         return self._ended(request, "transfer", to)
@@ -460,6 +463,14 @@ def _patch(parameters: Mapping[str, str]) -> Object:
     if parameters.get("language"):
         audio["input"] = {"transcription": {"model": "default", "language": parameters["language"]}}
     return {**patch, "audio": audio} if audio else patch
+
+
+def _consent(parameters: Mapping[str, str]) -> Literal["", "given", "refused"]:
+    """Whether the call may be recorded, where it says so. Raises Rejected."""
+    given = parameters.get("record", "")
+    if given not in ("", "true", "false"):
+        raise Rejected("invalid_value", f'\'record\' is {given[:40]!r}; give "true" or "false"', "record")
+    return {"": "", "true": "given", "false": "refused"}[given]  # type: ignore[return-value]
 
 
 def _greeting(parameters: Mapping[str, str], otherwise: int | None) -> int | None:

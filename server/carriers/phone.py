@@ -249,7 +249,8 @@ class PhoneCarrier:
         """Close the line of a call that gets no session."""
         for answer in self.dialect.hang_up(code):
             self._line.send(answer)
-        self._line.fail(1008, f"{code}: {message}"[:120])
+        # A closing frame holds 123 bytes of reason (RFC 6455 section 5.5), and the message may quote the peer.
+        self._line.fail(1008, f"{code}: {message}".encode("ascii", "replace")[:120].decode())
 
     def _deliver(self, data: Message) -> bool:
         """One message of the peer; False where no more should be read now."""

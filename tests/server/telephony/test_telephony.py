@@ -161,6 +161,18 @@ async def test_one_number_holds_only_so_many_calls() -> None:
             await until(caller, lambda: caller.figures.sound_seconds > 0)
 
 
+async def test_what_a_call_says_of_itself_must_be_possible() -> None:
+    async with served() as place:
+        for parameters, code in (({"record": "maybe"}, "invalid_value"), ({"greet": "soon"}, "invalid_value")):
+            assert code in await closing(place, *start_of("odd", **parameters))
+        assert "invalid_value" in await closing(place, *start_of("odd", greet="\u00e9" * 100))
+        async with Caller(address(place, TwilioPeer()), TwilioPeer("no", {**GREET, "record": "false"})) as caller:
+            await until(caller, lambda: caller.figures.sound_seconds > 0)
+            [one] = place.app.telephony._calls.values()
+            assert one.application.config.recording_consent == "refused"
+            assert dict(one.application.config.labels)["vendor"] == "twilio"
+
+
 async def test_calls_are_listed_with_redacted_numbers_watched_hung_up_and_passed_on() -> None:
     async with served() as place, place.http() as http:
         peer = TwilioPeer("listed", {**GREET, "instructions": "Be brief.", "language": "en"})

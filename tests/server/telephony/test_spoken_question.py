@@ -1,0 +1,104 @@
+"""A question spoken into a telephone, by every vendor's protocol, to the embedded models: understood and answered."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+
+import httpx
+import numpy as np
+import pytest
+import soxr
+from websockets.asyncio.client import connect
+
+from server.call_command import Caller, at_rate
+from server.phone_peers import PEERS, AudioSocketPeer, VendorPeer
+from tests.bench.words import word_error_rate
+from tests.servers import ServerProcess, free_port
+from tests.speech import RATE, Clip, load
+
+pytestmark = pytest.mark.models
+
+QUESTION = "What is the capital of France?"
+Hear = Callable[[np.ndarray, int], str]  # type: ignore[type-arg]
+
+
+@pytest.fixture(scope="module")
+def audiosocket_port() -> int:
+    return free_port()
+
+
+@pytest.fixture(scope="module")
+def server(audiosocket_port: int) -> Iterator[ServerProcess]:
+    with ServerProcess("embedded", arguments=["--audiosocket-port", str(audiosocket_port)]) as process:
+        yield process
+
+
+@pytest.fixture(scope="module")
+def hear() -> Iterator[Hear]:
+    """What a recognizer makes of int16 at a rate."""
+    from models.assets import ensure
+    from models.perception.asr import Recognizer
+
+    recognizer = Recognizer(ensure(["whisper-base"], lambda stage, fraction: None)["whisper-base"])
+
+    def listen(pcm: np.ndarray, rate: int) -> str:  # type: ignore[type-arg]
+        samples = np.asarray(soxr.resample(pcm.astype(np.float32) / 32768, rate, RATE), np.float32)
+        return recognizer.recognize(samples).text
+
+    yield listen
+    recognizer.unload()
+
+
+def telephone(clip: Clip, rate: int) -> np.ndarray:  # type: ignore[type-arg]
+    """The clip with the band of a telephone (300 to 3400 Hz), at a rate."""
+    spectrum = np.fft.rfft(clip.pcm.astype(float))
+    hertz = np.fft.rfftfreq(len(clip.pcm), 1 / RATE)
+    spectrum[(hertz < 300) | (hertz > 3400)] = 0
+    return at_rate(np.round(np.fft.irfft(spectrum, len(clip.pcm))).astype(np.int16), RATE, rate)
+
+
+async def ask(server: ServerProcess, peer: VendorPeer, url: str, clip: Clip) -> tuple[str, Caller]:
+    """What was understood, and the call."""
+    base = f"http://127.0.0.1:{server.port}"
+    async with Caller(url, peer) as caller, httpx.AsyncClient(base_url=base, trust_env=False) as http:
+        async with asyncio.timeout(10):
+            while not (calls := (await http.get("/telephony/calls")).json()["calls"]):
+                pass
+        watch = f"{base.replace('http', 'ws')}/v1/realtime?call_id={calls[0]['id']}"
+        async with connect(watch, proxy=None) as application:
+            session = {"type": "realtime", "audio": {"input": {"transcription": {"model": "default"}}}}
+            await application.send(json.dumps({"type": "session.update", "session": session}))
+            while json.loads(await application.recv())["type"] != "session.updated":
+                pass
+            caller.say(telephone(clip, peer.rate))
+            async with asyncio.timeout(60):
+                while True:
+                    event = json.loads(await application.recv())
+                    if event["type"].endswith("input_audio_transcription.completed"):
+                        break
+            await caller.quiet(1.0)
+    return event["transcript"], caller
+
+
+def check(server: ServerProcess, peer: VendorPeer, url: str, hear: Hear) -> None:
+    clip = next(clip for clip in load("questions", "test") if clip.text == QUESTION)
+    understood, caller = asyncio.run(ask(server, peer, url, clip))
+    assert word_error_rate([QUESTION], [understood]) <= 0.2
+    assert "paris" in hear(np.concatenate(caller.heard), peer.rate).lower()
+
+
+def test_a_question_by_twilio_is_understood_and_the_answer_survives_the_law(server: ServerProcess, hear: Hear) -> None:
+    check(server, PEERS["twilio"]("asked", {}), f"ws://127.0.0.1:{server.port}", hear)
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("vendor", [name for name in PEERS if name != "twilio"])
+def test_a_question_by_every_other_vendor_too(
+    server: ServerProcess, audiosocket_port: int, hear: Hear, vendor: str
+) -> None:
+    if vendor == "audiosocket":
+        check(server, AudioSocketPeer("0" * 31 + "1"), f"tcp://127.0.0.1:{audiosocket_port}", hear)
+    else:
+        check(server, PEERS[vendor](f"asked-{vendor}", {}), f"ws://127.0.0.1:{server.port}", hear)
