@@ -232,7 +232,7 @@ def test_a_failure_of_the_model_ends_its_sessions_with_a_reason_and_later_ones_w
     stage.minute("a", 1)
     assert [failed.code for name in "ab" for failed in stage.failures(name)] == ["engine_failed"] * 2
     assert stage.engine.active == 0
-    stage.model.step = step  # type: ignore[method-assign]
+    stage.model.step = step  # type: ignore[method-assign, assignment]
     stage.open("c")
     stage.minute("c", 2)
     assert len(stage.frames("c")) == 2
@@ -279,6 +279,17 @@ def test_a_session_opened_again_keeps_its_slot() -> None:
     stage.minute("a", 1, 1)
     assert [frame.fence.incarnation for frame in stage.frames("a")] == [1, 2]
     assert stage.engine.active == 1
+
+
+def test_a_former_owner_who_wakes_up_does_not_take_the_voice_with_it() -> None:
+    stage = Stage()
+    stage.engine.open(Fence("a", 2, 0), CONFIG, lambda event, pcm=None: stage.events["a"].append((event, pcm)))
+    stage.events["a"], former = [], []
+    stage.engine.open(Fence("a", 1, 5), CONFIG, lambda event, pcm=None: former.append(event))
+    stage.minute("a", 1)
+    assert [frame.fence.incarnation for frame in stage.frames("a")] == [2]
+    assert former == []
+    assert stage.engine.counters["requests_stale"] == 1
 
 
 def test_seeds_follow_the_session_and_the_engine() -> None:
@@ -334,6 +345,31 @@ def test_the_worker_ticks_by_its_clock_and_ends() -> None:
     engine.shutdown()
     engine.shutdown()
     assert engine.active == 0
+
+
+def test_a_tick_that_ends_after_the_next_was_due_is_counted() -> None:
+    clock = JumpingClock(limit=1.0)
+    model = RecorderModel(1, hop=HOP, sample_rate=RATE)
+    slow = 2
+
+    def delay() -> None:
+        nonlocal slow
+        if slow:
+            slow -= 1
+            clock.time += 0.1
+
+    model.during = delay
+    engine = DuplexEngine(model, Words, clock=clock)
+    engine.open(Fence("a", 1, 0), CONFIG, lambda event, pcm=None: None)
+    engine.append("a", 0, bytes(2 * HOP * 6), RATE)
+    clock.started.set()
+    assert clock.reached.wait(20)
+    assert engine.counters["ticks_late"] == 2
+    ticked = [engine.last_tick]
+    engine.close("a")
+    ticked.append(engine.last_tick)
+    assert [tick is None for tick in ticked] == [False, True]
+    engine.shutdown()
 
 
 def test_an_idle_worker_does_not_tick() -> None:
