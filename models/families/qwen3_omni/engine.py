@@ -22,6 +22,7 @@ from sessions.core.fence import Fence
 from sessions.core.timeline import Ticks
 from sessions.ports import Busy, Emit, EngineCapabilities
 
+from ...caches import CacheMetrics
 from ...priority import PROMPT, lower_priority
 from .code2wav import Code2Wav, Window
 from .encoders import TOGETHER, Encoders
@@ -121,6 +122,11 @@ class OmniEngine:
     def rows_busy(self) -> int:
         """Rows of the batch that are at work."""
         return self._rows.busy
+
+    @property
+    def features(self) -> CacheMetrics:
+        """How the cache of encoded media does."""
+        return self._encoders.metrics
 
     # --- the port ---------------------------------------------------------------------------------------------------
 
