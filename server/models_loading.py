@@ -101,24 +101,11 @@ def _engine(
         progress("asking the remote engine what it can do", 1.0)
         remote = remote_engine(settings)
         return remote, remote.shutdown
+    if settings.engine == "embedded":
+        return _embedded(settings, directories)
     from models.families.embedded.talker_hibari import HibariTalker
 
     talker = HibariTalker(directories["hibari"])
-    if settings.engine == "embedded":
-        from models.families.embedded.engine import EmbeddedEngine
-
-        from .voice_path import voice_codec
-
-        rooms = settings.max_sessions or DEFAULT_SESSIONS
-        codec = voice_codec(settings, talker, rooms)
-        embedded = EmbeddedEngine(
-            _thinker(settings, directories),
-            talker,
-            max_sessions=rooms,
-            codec=codec,
-            codes_only=settings.voice_path == "codes",
-        )
-        return embedded, embedded.shutdown
     from models.families.duplex_script import ScriptedDuplexEngine
     from models.families.script import Script
     from models.families.scripted import ScriptedEngine
@@ -131,18 +118,28 @@ def _engine(
     return scripted, scripted.shutdown
 
 
-def _with_remote_voice(settings: Settings, directories: Mapping[str, Path]) -> tuple[EnginePort, Callable[[], None]]:
+def _embedded(settings: Settings, directories: Mapping[str, Path]) -> tuple[EnginePort, Callable[[], None]]:
     from models.families.embedded.engine import EmbeddedEngine
+    from models.families.embedded.talker_hibari import HibariTalker
 
     from .remote_loading import remote_talker
+    from .voice_path import voice_codec
 
-    talker = remote_talker(settings)
+    elsewhere = None if settings.tts_url is None else remote_talker(settings)
+    talker = elsewhere or HibariTalker(directories["hibari"])
     rooms = settings.max_sessions or DEFAULT_SESSIONS
-    engine = EmbeddedEngine(_thinker(settings, directories), talker, max_sessions=rooms)
+    engine = EmbeddedEngine(
+        _thinker(settings, directories),
+        talker,
+        max_sessions=rooms,
+        codec=voice_codec(settings, talker, rooms),
+        codes_only=settings.voice_path == "codes",
+    )
 
     def stop() -> None:
-        # The clause that is being made would be waited for.
-        talker.close()
+        if elsewhere is not None:
+            # The clause that is being made would be waited for.
+            elsewhere.close()
         engine.shutdown()
 
     return engine, stop

@@ -19,6 +19,7 @@ from models.perception.denoise import DELAY, HOP, Suppressor
 from models.perception.perception import CALM, WINDOW_TICKS, EmbeddedPerception, _Ear, _Feed
 from models.perception.track import InputTrack
 from models.perception.vad import WINDOW, SpeechState
+from models.remote.errors import RemoteError
 from sessions.core.effects import AssessTurn, OpenPerception, Transcribe
 from sessions.core.events import EndOfTurnProbability, Event, PerceptionFailed, SpeechProbability, Transcript
 from sessions.core.fence import Fence
@@ -72,6 +73,7 @@ class Scribe:
         self.heard: list[int] = []
         self.timed: list[bool] = []
         self.fail = False
+        self.error: Exception | None = None
 
     def recognize(self, samples: Samples, language: str = "en", *, times: bool = False) -> Recognition:
         self.heard.append(samples.size)
@@ -83,6 +85,8 @@ class Scribe:
         if self.fail:
             self.fail = False
             raise RuntimeError("model broke")
+        if self.error is not None:
+            raise self.error
         words = (TimedWord(str(samples.size), 0.5, 1.0),) if times else ()
         tokens = (Token(str(samples.size), (49,), -0.5),) if times else ()
         return Recognition(str(samples.size), words, tokens)
@@ -354,6 +358,15 @@ def test_a_language_that_the_recognizer_lacks_is_a_typed_failure(rig: Rig) -> No
     rig.perception.transcribe("s", Transcribe(1, 0, SECOND))
     assert [event.code for event in events.until(PerceptionFailed)] == ["language_unsupported"]
     assert "tlh" in events.of(PerceptionFailed)[0].message
+
+
+def test_a_recognizer_elsewhere_that_cannot_be_reached_is_a_failure_with_its_own_code(rig: Rig) -> None:
+    events = rig.open(request=DEAF)
+    rig.feed(1.0)
+    rig.scribe.error = RemoteError("remote_unreachable", "asr-url: ws://h cannot be reached")
+    rig.perception.transcribe("s", Transcribe(1, 0, SECOND))
+    (failed,) = events.until(PerceptionFailed)
+    assert (failed.code, failed.message) == ("remote_unreachable", "asr-url: ws://h cannot be reached")
 
 
 def test_a_model_that_fails_costs_one_answer_and_no_thread(rig: Rig) -> None:
