@@ -117,6 +117,8 @@ def _steps(rounds: int) -> list[list[object]]:
     rows: list[list[object]] = []
     for slots, frames in STEPS:
         encoder, decoder = StreamingRvqEncoder(checkpoint, slots), StreamingRvqDecoder(checkpoint, slots)
+        encoder.trace()
+        decoder.trace()
         noise = np.random.default_rng(1).standard_normal((slots, frames * encoder.identity.hop))
         pcm, every = (0.1 * noise).astype(np.float32), list(range(slots))
         spent: list[tuple[float, float]] = []
