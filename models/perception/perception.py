@@ -104,10 +104,11 @@ class Recognizes(Protocol):
     def recognize(self, samples: Samples, language: str = "en", *, times: bool = False) -> Recognition: ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Feed:
     start: Ticks
     pcm: bytes
+    """Grows while the stretch waits in an inbox; guarded by the intake's lock until it is taken from there."""
     rate: int
 
 
@@ -313,7 +314,7 @@ class EmbeddedPerception:
                 ear.inbox.remove(lost)
                 ear.waiting -= _ticks(lost)
             follows, ear.fed_until = start == ear.fed_until, start + len(pcm) // 2 * length
-            _heap(ear.inbox, _Feed(start, pcm, rate))
+            _heap(ear.inbox, start, pcm, rate)
             if self._ripe(ear) or not follows:
                 self._rouse(ear)
 
@@ -635,14 +636,15 @@ def _failure(request: int, error: Exception) -> PerceptionFailed:
     return PerceptionFailed(request, "perception_failed", f"{type(error).__name__}: {error}")
 
 
-def _heap(inbox: deque[_Command], feed: _Feed) -> None:
-    """Add `feed`, as one with the stretch before it where it can be; long ones are not copied again and again."""
+def _heap(inbox: deque[_Command], start: Ticks, pcm: bytes, rate: int) -> None:
+    """Add a stretch, to the one before it where it follows; long ones are not copied again and again."""
     last = inbox[-1] if inbox else None
-    joins = isinstance(last, _Feed) and last.rate == feed.rate and last.start + _ticks(last) == feed.start
-    if joins and isinstance(last, _Feed) and _ticks(last) < HEAP:
-        inbox[-1] = _Feed(last.start, last.pcm + feed.pcm, feed.rate)
-    else:
-        inbox.append(feed)
+    if type(last) is _Feed and last.rate == rate:
+        length = _ticks(last)
+        if length < HEAP and last.start + length == start:
+            last.pcm += pcm
+            return
+    inbox.append(_Feed(start, pcm, rate))
 
 
 def _split(feed: _Feed, room: Ticks) -> tuple[_Feed, _Feed]:

@@ -1,0 +1,35 @@
+"""What the figures of a load are made of."""
+
+from __future__ import annotations
+
+import os
+
+import websockets
+
+from loadtest.baseline import EchoProcess
+from loadtest.measure import Used
+from loadtest.server_cpu import Cpu, cpu
+
+
+def test_cost_is_per_second_and_session_and_per_frame() -> None:
+    used = Used(10.0, Cpu(4.0, 1.0), 50_000)
+    assert used.per_session(100) == 5.0
+    assert used.per_frame == 100.0
+    assert Used(10.0, Cpu(4.0, 1.0), 0).per_frame > 0, "a server that sent nothing divides by nothing"
+
+
+def test_what_a_process_used_is_told_apart_by_threads_and_grows() -> None:
+    before = cpu(os.getpid())
+    while (used := cpu(os.getpid()) - before).main < 0.02:
+        sum(range(10_000))
+    assert used.total >= used.main
+    assert used.others >= 0.0
+
+
+async def test_the_bare_echo_server_echoes_and_ends_with_its_block() -> None:
+    with EchoProcess() as bare:
+        async with websockets.connect(bare.url, compression=None, proxy=None) as socket:
+            await socket.send("a frame")
+            assert await socket.recv() == "a frame"
+        assert cpu(bare.pid).total > 0
+    assert not os.path.exists(f"/proc/{bare.pid}")
