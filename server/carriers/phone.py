@@ -75,7 +75,9 @@ FLOOD: Final = "phone_audio_flood"
 CLEARED: Final = "cleared_frames"
 """Counter: queued frames that a flush threw away."""
 SLOW_CONSUMER: Final = "slow_consumer"
-REPLACED: Final = "replaced"
+CLOSED: Final = "client_closed"
+"""Why a line ended whose other end closed it properly."""
+HUNG_UP: Final = "hung_up"
 
 _CLOSE_CODES: Final = {"server_shutdown": 1001, "internal_error": 1011, "flood": 1008, "too_many_errors": 1008}
 
@@ -228,6 +230,9 @@ class PhoneCarrier:
                 await self._part(reason)
             else:
                 reason = ended.result()
+                if reason == CLOSED:
+                    # Said goodbye, which is how vendors hang up that have no message for it: nobody will come back.
+                    self._post(Close(HUNG_UP))
             self._lose(reason)
         finally:
             self._lose("cancelled")

@@ -64,9 +64,11 @@ async def ask(server: ServerProcess, peer: VendorPeer, url: str, clip: Clip) -> 
     base = f"http://127.0.0.1:{server.port}"
     async with Caller(url, peer) as caller, httpx.AsyncClient(base_url=base, trust_env=False) as http:
         async with asyncio.timeout(10):
-            while not (calls := (await http.get("/telephony/calls")).json()["calls"]):
-                pass
-        watch = f"{base.replace('http', 'ws')}/v1/realtime?call_id={calls[0]['id']}"
+            calls: list[str] = []
+            while not calls:
+                listed = (await http.get("/telephony/calls")).json()["calls"]
+                calls = [one["id"] for one in listed if one["vendor"] == peer.vendor]
+        watch = f"{base.replace('http', 'ws')}/v1/realtime?call_id={calls[0]}"
         async with connect(watch, proxy=None) as application:
             session = {"type": "realtime", "audio": {"input": {"transcription": {"model": "default"}}}}
             await application.send(json.dumps({"type": "session.update", "session": session}))
