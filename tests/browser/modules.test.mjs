@@ -10,6 +10,8 @@ const { Conversation } = await import(at('conversation.js'));
 const { Figures, median } = await import(at('figures.js'));
 const { Marks } = await import(at('marks.js'));
 const { Stage } = await import(at('stage.js'));
+const { answers, struck } = await import(at('replay/scene.js'));
+const { View, clock, gridStep, readLink, writeLink } = await import(at('replay/view.js'));
 
 // --- gate ------------------------------------------------------------------------------------------------------------
 
@@ -339,4 +341,53 @@ test('the stage tells who has the floor', () => {
     'hearing', 'listening', 'thinking', 'thinking', 'speaking', 'speaking', 'held', 'speaking', 'listening',
   ]);
   assert.equal(stage.cuttable, false);
+});
+
+// --- the replay page ---------------------------------------------------------------------------------------------
+
+test('a view stays inside the session, and what is pointed at stays where it is', () => {
+  const view = new View();
+  view.open(7200);
+  view.zoom(0.001, 12);
+  assert.ok(Math.abs((12 - view.from) / view.span - 12 / 30) < 1e-9);
+  view.pan(-100);
+  assert.equal(view.from, 0);
+  view.pan(1e9);
+  assert.ok(Math.abs(view.to - 7200) < 1e-9);
+  view.zoom(1e9, 0);
+  assert.deepEqual([view.from, view.span], [0, 7200]);
+  view.zoom(0, 3);
+  assert.equal(view.span, 0.01);
+});
+
+test('a link says where one looks, and nonsense says nothing', () => {
+  const link = writeLink(12.5, 30, [3, 4.25]);
+  assert.deepEqual(readLink(link), { at: 12.5, span: 30, loop: [3, 4.25] });
+  for (const hash of ['', '#', '#t=x&span=-1&loop=5-4', '#loop=1', '#t=1e9&loop=a-b']) {
+    assert.deepEqual(readLink(hash), { at: null, span: null, loop: null });
+  }
+  assert.deepEqual([clock(3723.4567), clock(59.9999), clock(61, 0), clock(-1)], ['1:02:03.457', '1:00.000', '1:01', '0:00.000']);
+  assert.equal(gridStep(30, 10), 5);
+});
+
+test('of an answer that was cut, the words that were not over are struck', () => {
+  const word = (text, content) => ({ side: 'agent', response: 'r', text, content });
+  const words = [word('It', 0), word(' was', 4800), word(' built', 9600)];
+  const marks = (heard, text) => [{ words, cleared: [{ response: 'r', heard, text }] }];
+  assert.deepEqual([...struck(marks(12_000, 'It was'))], [words[2]]);
+  assert.deepEqual([...struck(marks(12_000, 'It was built'))], []);
+  assert.deepEqual([...struck(marks(7000, 'It'))], [words[1], words[2]]);
+});
+
+test('the stages of an answer follow the end of the turn that it answers', () => {
+  const stages = [
+    { now: 50_000, response: 'r', stage: 'words' },
+    { now: 60_000, response: 'r', stage: 'first_token' },
+    { now: 70_000, response: 'r', stage: 'sent' },
+    { now: 1, response: 'never sent', stage: 'words' },
+  ];
+  const [only, ...more] = answers([{ turns: [{ end: 40_000, now: 48_000 }], stages }]);
+  assert.deepEqual(more, []);
+  assert.equal(only.turn, 40_000);
+  assert.deepEqual(only.steps.map(([stage]) => stage), ['turn', 'words', 'first_token', 'sent']);
 });
