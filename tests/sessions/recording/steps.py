@@ -35,7 +35,9 @@ class Watching(Visits):
 
     def before(self, session: Session, event: Event, now: int) -> None:
         state = session.state
-        if session is not self._session:
+        # One that was restored from a snapshot in the middle goes on as the one that it was.
+        fresh = session is not self._session and not state.opened and not state.closed and state.serial == 0
+        if fresh and state.now == 0:
             self._session = session
             self.driven.append(Driven(state.session, state.incarnation, state.config, state.abilities))
 

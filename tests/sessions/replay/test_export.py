@@ -73,7 +73,7 @@ def test_a_user_track_of_another_rate_is_resampled_into_its_place(tmp_path: Path
     spectrum = np.abs(np.fft.rfft(both[2400:21_600, 0].astype(float)))
     assert abs(int(spectrum.argmax()) * 24_000 / 19_200 - 440) < 2
     assert np.abs(both[2400:21_600, 0]).max() == pytest.approx(8000, rel=0.05)
-    assert set(both[26_000:, 0].tolist()) == {4096}
+    assert np.abs(both[26_000:, 0] - 4096).max() <= 2  # what is left of the resampler's edge
 
 
 def test_captions_are_read_by_a_parser_of_webvtt(recording: Recording, tmp_path: Path) -> None:
