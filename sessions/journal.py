@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import queue
 import shutil
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -39,7 +39,7 @@ from .recording.format import EVENTS, VERSION, software, write_manifest
 from .recording.lines import Writer
 from .recording.placement import Piece, Placement
 from .recording.policy import RecordingPolicy
-from .recording.redaction import Redactor
+from .recording.redaction import Redactor, may_tell
 from .recording.retention import sweep
 from .tracks import ticks_of
 
@@ -51,8 +51,6 @@ CHAPTER: Ticks = 30 * TICK_RATE
 """What a damaged file loses at most, besides the damage."""
 UNCONSENTED_BYTES = 16 << 20
 """How much of a session is held in memory until its client says whether it may be recorded."""
-_NUMBERS = (AudioArrived, EngineAudio)
-"""Events that hold no text in which a secret could be."""
 
 
 class FurtherTrack(Protocol):
@@ -83,25 +81,24 @@ class Recorder:
         """Recordings that ended because something could not be written."""
         self._open: dict[str, _Files] = {}
         self._swept = float("-inf")
-        self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._work: deque[Callable[[], None] | None] = deque()
+        self._wake = threading.Event()
         self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
-        due = 0.0
-        while True:
-            try:
-                patience = max(0.0, due - time.monotonic()) if self._open else None
-                job = self._work.get(timeout=patience)
+        # Everybody's events wait for the next flush: to be woken for each costs more than to write it.
+        ending = False
+        while not ending:
+            self._wake.wait(FLUSH_SECONDS if self._open or self._work else None)
+            self._wake.clear()
+            while self._work and not ending:
+                job = self._work.popleft()
                 if job is None:
-                    break
-                job()
-            except queue.Empty:
-                pass
-            if self._open and time.monotonic() >= due:
-                due = time.monotonic() + FLUSH_SECONDS
-                self._flush()
-        self._flush()
+                    ending = True
+                else:
+                    job()
+            self._flush()
 
     def _flush(self) -> None:
         full = shutil.disk_usage(self.root).free < self.policy.free_bytes
@@ -121,8 +118,13 @@ class Recorder:
                 files.stop("write_failed")
 
     def submit(self, job: Callable[[], None]) -> None:
-        """Run `job` in the recorder's thread, after all that was submitted before."""
-        self._work.put(job)
+        """Run `job` in the recorder's thread soon, after all that was submitted before."""
+        self._work.append(job)
+        self._wake.set()
+
+    def leave(self, job: Callable[[], None]) -> None:
+        """The same, with the next flush."""
+        self._work.append(job)
 
     def open(
         self,
@@ -156,6 +158,7 @@ class Recorder:
 
         journal = Journal(self, files, config.recording_consent)
         journal.later(begin)
+        self._wake.set()
         return journal
 
     def forget(self, session: str) -> None:
@@ -168,7 +171,8 @@ class Recorder:
     def close(self) -> None:
         """Write what waits and stop."""
         if self._thread.is_alive():
-            self._work.put(None)
+            self._work.append(None)
+            self._wake.set()
             self._thread.join()
 
 
@@ -194,7 +198,7 @@ class Journal:
             return
         files = self._files
         if self._held is None:
-            self._recorder.submit(lambda: self._recorder.guarded(files, job))
+            self._recorder.leave(lambda: self._recorder.guarded(files, job))
             return
         self._held_bytes += size
         if self._held_bytes > UNCONSENTED_BYTES:
@@ -253,6 +257,7 @@ class Journal:
                 recorder.forget(files.folder.name)
 
         self.later(finish)
+        recorder.submit(lambda: None)
 
     def discard(self) -> None:
         """Forget a session that never began."""
@@ -325,7 +330,7 @@ class _Files:
             elif isinstance(event, ItemCreate) and event.audio is not None:
                 track = self._user(event.audio, pcm, rate)
         line = self._writer.event(self._number, event, now, track, at)
-        self._lines.write(line if isinstance(event, _NUMBERS) else self._redactor.line(line))
+        self._lines.write(self._redactor.line(line) if may_tell((event,)) else line)
         self.placement.event(event, now)
 
     def _code(self, at: Ticks, pcm: CodedPcm) -> None:
@@ -346,7 +351,8 @@ class _Files:
     def effects(self, effects: list[Effect]) -> None:
         if self._lines is None:
             return
-        self._lines.write(self._redactor.line(self._writer.effects(effects)))
+        line = self._writer.effects(effects)
+        self._lines.write(self._redactor.line(line) if may_tell(effects) else line)
         self.placement.effects(effects)
 
     def flush(self) -> None:

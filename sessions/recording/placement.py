@@ -96,11 +96,11 @@ class Placement:
     def admit(self, frame: AdmitFrame, pcm: bytes = b"") -> None:
         """A frame was sent."""
         length = frame.end - frame.start
-        piece = Piece(frame.response, frame.start, length, frame.placed_at, frame.source, frame.source_start, pcm=pcm)
         for pieces in (self._sent, self._heard):
-            _give_way(pieces, piece.placed_at)
-        self._sent.append(piece)
-        self._heard.append(replace(piece))
+            _give_way(pieces, frame.placed_at)
+            pieces.append(
+                Piece(frame.response, frame.start, length, frame.placed_at, frame.source, frame.source_start, 0, pcm)
+            )
 
     def _resume(self) -> None:
         held_at, self._held_at = self._held_at, None
@@ -143,7 +143,8 @@ class Placement:
         """Pieces of what was heard, at the place where they reached the ear, as far as the model of the way tells."""
         while self._heard and (self._ended or self._settled(self._heard[0])):
             piece = self._heard.popleft()
-            yield replace(piece, placed_at=piece.placed_at + self._delay)
+            piece.placed_at += self._delay
+            yield piece
 
     def _settled(self, piece: Piece) -> bool:
         limit = self._now if self._held_at is None else self._held_at

@@ -6,6 +6,25 @@ import json
 import re
 from collections.abc import Iterable
 
+from ..core.effects import (
+    AdmitFrame,
+    AdvanceEpoch,
+    AppendInput,
+    AssessTurn,
+    CancelPerception,
+    ClearTimer,
+    Count,
+    DropAudio,
+    FlushCarrier,
+    ForgetInput,
+    GrantCredit,
+    HoldCarrier,
+    ReleaseTrack,
+    ResumeCarrier,
+    SetTimer,
+    Transcribe,
+)
+from ..core.events import AudioArrived, EndOfTurnProbability, EngineAudio, SpeechProbability, TimerDue
 from ..core.records import Plain
 
 MARK = "[redacted]"
@@ -22,6 +41,21 @@ SHAPES = (
     r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|(?=\"))",
 )
 """Keys of well-known services, JSON web tokens (RFC 7519), bearer tokens (RFC 6750), private keys (RFC 7468)."""
+
+
+_NUMBERS = frozenset(
+    (
+        *(AudioArrived, EngineAudio, SpeechProbability, EndOfTurnProbability, TimerDue),
+        *(AdmitFrame, SetTimer, ClearTimer, GrantCredit, ForgetInput, AppendInput, Count, DropAudio, ReleaseTrack),
+        *(HoldCarrier, ResumeCarrier, FlushCarrier, AdvanceEpoch, CancelPerception, Transcribe, AssessTurn),
+    )
+)
+"""Types that hold nothing but numbers and names of our own; most of a session is made of them."""
+
+
+def may_tell(records: Iterable[object]) -> bool:
+    """Whether anything among events or effects could hold a secret."""
+    return any(type(record) not in _NUMBERS for record in records)
 
 
 class Redactor:

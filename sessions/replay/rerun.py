@@ -14,7 +14,7 @@ from ..core.timeline import TICK_RATE, Ticks
 from ..recording.events_file import read_chapters
 from ..recording.format import EVENTS, JournalError, software
 from ..recording.lines import LineReader, Writer
-from ..recording.redaction import Redactor, same_but_for_secrets
+from ..recording.redaction import Redactor, may_tell, same_but_for_secrets
 from .reader import Manifest, Recording, Step
 
 __all__ = ["Difference", "JournalError", "Rerun", "rerun"]
@@ -77,8 +77,10 @@ def _swift(recording: Recording) -> Rerun | None:
                 if line.startswith(b'{"effects":'):
                     if not pending:
                         return None
-                    again = redactor.line(writer.effects(pending)).encode("utf-8", "backslashreplace")
-                    if again[:-1] != line:
+                    again = writer.effects(pending)
+                    if may_tell(pending):
+                        again = redactor.line(again)
+                    if again.encode("utf-8", "backslashreplace")[:-1] != line:
                         return None
                     pending = []
                     continue
