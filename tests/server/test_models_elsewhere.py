@@ -49,9 +49,11 @@ class Talk:
     def spoken(self) -> str:
         """What a recognizer hears of the agent's side."""
         recognizer = Recognizer(ensure(["whisper-base"])["whisper-base"])
-        places = np.arange(self.agent.size * RATE // self.rate) * self.rate / RATE
-        audible = np.interp(places, np.arange(self.agent.size), self.agent).astype(np.float32)
-        text = recognizer.recognize(audible).text
+        # In long silence it invents what might follow.
+        loud = np.flatnonzero(np.abs(self.agent) > 0.01)
+        said = self.agent[loud[0] : loud[-1] + 1]
+        audible = np.interp(np.arange(said.size * RATE // self.rate) * self.rate / RATE, np.arange(said.size), said)
+        text = recognizer.recognize(audible.astype(np.float32)).text
         recognizer.unload()
         return text
 
