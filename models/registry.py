@@ -51,6 +51,11 @@ class Model:
     compared: int = 0
 
     @property
+    def served(self) -> bool:
+        """Whether this server has an engine for it; none holds a session with what does not speak."""
+        return self.family.served and self.descriptor.speaks
+
+    @property
     def graph(self) -> ModelGraph:
         return self.family.graph(self.descriptor)
 

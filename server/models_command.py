@@ -114,7 +114,7 @@ def row(model: Model) -> dict[str, str]:
         "gives": " ".join(dict.fromkeys(delivery.medium.value for delivery in graph.deliveries)),
         "speaks": "yes" if descriptor.speaks else "no",
         "interruptible": _short(descriptor.interruptible),
-        "served": "yes" if model.family.served else "no",
+        "served": "yes" if model.served else "no",
     }
 
 
@@ -168,7 +168,7 @@ def described(model: Model) -> str:
     except CannotSpeak as refused:
         missing = ", ".join(name.replace("_", " ") for name in refused.missing)
         voice = f"no, for want of: {missing}"
-    lines += ["", f"  voice session: {voice}", f"  served here: {'yes' if model.family.served else 'no'}"]
+    lines += ["", f"  voice session: {voice}", f"  served here: {'yes' if model.served else 'no'}"]
     lines += ["", *_wrapped("  sources: ", "; ".join(model.family.sources))]
     return "\n".join(lines) + "\n"
 
@@ -190,7 +190,7 @@ def record(model: Model) -> dict[str, object]:
         "symbols": dict(model.descriptor.symbols),
         "tensors_compared": model.compared,
         "voice": {"possible": not missing, "missing": list(missing)},
-        "served": model.family.served,
+        "served": model.served,
         "sources": list(model.family.sources),
     }
 

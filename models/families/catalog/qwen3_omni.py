@@ -226,5 +226,6 @@ FAMILY = Family(
     describe=describe,
     graph=graph,
     tensors=tensors,
+    served=True,
     sources=("Qwen3-Omni Technical Report, arXiv 2509.17765", "Qwen3-Omni model cards", "transformers: qwen3_omni_moe"),
 )
