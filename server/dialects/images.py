@@ -21,6 +21,8 @@ LARGEST: Final = 8 << 20
 """Bytes of a file."""
 LONGEST_SIDE: Final = 8192
 SMALLEST_SIDE: Final = 8
+MOST_PIXELS: Final = 16 << 20
+"""A small file can hold a large picture, and all sessions wait while it is decoded."""
 _TYPES: Final = ("image/png", "image/jpeg", "image/webp")
 _REMEDY: Final = "send the image itself as a data URL: data:image/png;base64,… (png, jpeg or webp)"
 
@@ -52,6 +54,9 @@ def image(part: Object, path: str) -> InputImage:
     if not (min(width, height) >= SMALLEST_SIDE and max(width, height) <= LONGEST_SIDE):
         message = f"{where!r} is {width} x {height}; sides of {SMALLEST_SIDE} to {LONGEST_SIDE} pixels are taken"
         raise Rejected("image_too_large" if max(width, height) > LONGEST_SIDE else "invalid_image", message, where)
+    if width * height > MOST_PIXELS:
+        message = f"{where!r} is {width} x {height}; at most {MOST_PIXELS} pixels are taken, so scale it down"
+        raise Rejected("image_too_large", message, where)
     return InputImage(ImageRef(hashlib.sha256(data).hexdigest(), kind, width, height), data)
 
 

@@ -30,7 +30,7 @@ RATE = 16_000
 HOP, WINDOW, BANDS = 160, 400, 128
 KEPT_TICKS: Ticks = 120 * 48_000
 """How much of the input track is kept for turns that may be read again."""
-MOST_PIXELS = 64 << 20
+MOST_PIXELS = 16 << 20
 """Of an image file; its header was checked before, but the decoder must not trust that."""
 
 
