@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
-from .errors import WorkerError, describe
+from .errors import describe
 from .host import Built, Host
 from .messages import Command, Loading, Note, Stop
 from .outbox import Outbox
@@ -190,4 +190,4 @@ def _write(pipe: Connection, outbox: Outbox) -> None:
             pipe.send(message)
 
 
-__all__ = ["Build", "ProcessLaunch", "ProcessLink", "Progress", "WorkerError", "work"]
+__all__ = ["Build", "ProcessLaunch", "ProcessLink", "Progress", "work"]

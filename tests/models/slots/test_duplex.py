@@ -254,6 +254,43 @@ def test_a_session_as_long_as_the_model_holds_is_ended_by_its_name() -> None:
     assert stage.engine.active == 0
 
 
+@pytest.mark.wide
+@pytest.mark.parametrize("longest", [None, 3 * 3600.0], ids=["a window slides", "it ends with a warning"])
+def test_three_hours_of_ticks_end_as_the_model_declares_and_nothing_heaps_up(longest: float | None) -> None:
+    ticks = 135_000
+    stage = Stage(batch=1, longest=longest, warning=60, policy="rewind")
+    frames: list[int] = []
+    others: list[tuple[int, Event]] = []
+
+    def told(event: Event, pcm: bytes | None = None) -> None:
+        if isinstance(event, DuplexFrame):
+            frames.append(event.start)
+        else:
+            others.append((len(frames), event))
+
+    stage.engine.open(Fence("a", 1, 0), CONFIG, told)
+    pcm = np.full(HOP, 1000, "<i2").tobytes()
+    for number in range(ticks + 1):
+        stage.engine.append("a", number * FRAME, pcm, RATE)
+        stage.engine.tick()
+        stage.model.history[0].clear()
+        stage.model.steps.clear()
+    assert frames[:ticks] == [number * FRAME for number in range(ticks)]
+    (seat,) = stage.engine._slots._seats.values() or (None,)
+    if longest is None:
+        assert (len(frames), others) == (ticks + 1, [])
+        assert seat is not None
+        assert (len(seat.waiting), len(seat.heard)) == (0, stage.model.margin)
+        return
+    assert len(frames) == ticks
+    (warned, warning), (ended, end) = others
+    assert isinstance(warning, EngineStage)
+    assert isinstance(end, EngineFailed)
+    assert (warning.stage, end.code, ended) == ("ends_soon", "session_too_long", ticks)
+    assert (ticks - warned) * 0.08 == pytest.approx(60, abs=0.1)
+    assert (seat, stage.engine.active) == (None, 0)
+
+
 def test_it_owns_its_turns() -> None:
     stage = Stage()
     fence = stage.open("a")
