@@ -23,7 +23,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from .codes_track import FILE as CODES
 from .codes_track import CodedPcm, CodesTrack
@@ -81,7 +81,7 @@ class Recorder:
         """Recordings that ended because something could not be written."""
         self._open: dict[str, _Files] = {}
         self._swept = float("-inf")
-        self._work: deque[Callable[[], None] | None] = deque()
+        self._work: deque[_Work | Callable[[], None] | None] = deque()
         self._wake = threading.Event()
         self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
         self._thread.start()
@@ -96,6 +96,8 @@ class Recorder:
                 job = self._work.popleft()
                 if job is None:
                     ending = True
+                elif isinstance(job, tuple):
+                    self.guarded(*job)
                 else:
                     job()
             self._flush()
@@ -107,10 +109,10 @@ class Recorder:
             if full:
                 files.stop("disk_full")
 
-    def guarded(self, files: _Files, job: Callable[[], None]) -> None:
+    def guarded(self, files: _Files, job: Callable[..., None], given: tuple[object, ...] = ()) -> None:
         """Run `job`; a fault ends that recording and nothing else. What was written of it stays readable."""
         try:
-            job()
+            job(*given)
         except Exception:
             self.faults += 1
             log.exception("recording of %s ended", files.folder.name)
@@ -122,9 +124,9 @@ class Recorder:
         self._work.append(job)
         self._wake.set()
 
-    def leave(self, job: Callable[[], None]) -> None:
-        """The same, with the next flush."""
-        self._work.append(job)
+    def leave(self, files: _Files, job: Callable[..., None], *given: object) -> None:
+        """`job(*given)` for a recording, with the next flush."""
+        self._work.append((files, job, given))
 
     def open(
         self,
@@ -182,7 +184,7 @@ class Journal:
     def __init__(self, recorder: Recorder, files: _Files, consent: str) -> None:
         self._recorder = recorder
         self._files = files
-        self._held: list[Callable[[], None]] | None = None
+        self._held: list[tuple[Callable[..., None], tuple[object, ...]]] | None = None
         self._held_bytes = 0
         self._refused = consent == "refused"
         if recorder.policy.consent == "required" and consent != "given":
@@ -192,19 +194,18 @@ class Journal:
     def folder(self) -> Path:
         return self._files.folder
 
-    def later(self, job: Callable[[], None], size: int = 0) -> None:
+    def later(self, job: Callable[..., None], *given: object, size: int = 0) -> None:
         """Run `job` in the recorder's thread, in its place; at once where consent was given, never where refused."""
         if self._refused:
             return
-        files = self._files
         if self._held is None:
-            self._recorder.leave(lambda: self._recorder.guarded(files, job))
+            self._recorder.leave(self._files, job, *given)
             return
         self._held_bytes += size
         if self._held_bytes > UNCONSENTED_BYTES:
             self._refuse()
         else:
-            self._held.append(job)
+            self._held.append((job, given))
 
     def _refuse(self) -> None:
         """Nothing of this session is or stays recorded."""
@@ -223,24 +224,21 @@ class Journal:
             self._refuse()
         elif consent == "given":
             held, self._held = self._held, None
-            for job in held or ():
-                self.later(job)
-            self.later(lambda: self._files.note("consent", "given"))
+            for job, given in held or ():
+                self.later(job, *given)
+            self.later(self._files.note, "consent", "given")
 
     def event(self, event: Event, now: Ticks, pcm: bytes | None, rate: int) -> None:
-        files = self._files
-        self.later(lambda: files.event(event, now, pcm, rate), len(pcm or b""))
+        self.later(self._files.event, event, now, pcm, rate, size=len(pcm or b""))
         if type(event) is ConfigUpdate and event.config.recording_consent:
             self._stated(event.config.recording_consent)
 
     def effects(self, effects: list[Effect]) -> None:
-        files = self._files
         if effects:
-            self.later(lambda: files.effects(effects))
+            self.later(self._files.effects, effects)
 
     def sent(self, frame: AdmitFrame, pcm: bytes) -> None:
-        files = self._files
-        self.later(lambda: files.placement.admit(frame, pcm), len(pcm))
+        self.later(self._files.placement.admit, frame, pcm, size=len(pcm))
 
     def add(self, track: Callable[[], FurtherTrack]) -> None:
         """A further file, opened by `track` in the recorder's thread; it is flushed and closed with the others."""
@@ -262,6 +260,10 @@ class Journal:
     def discard(self) -> None:
         """Forget a session that never began."""
         self._refuse()
+
+
+_Work: TypeAlias = "tuple[_Files, Callable[..., None], tuple[object, ...]]"
+"""A job for a recording: a fault in it ends that one alone."""
 
 
 class _Files:

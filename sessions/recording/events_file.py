@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 import zstandard
 
-LEVEL = 6
+LEVEL = 1
 _MAGIC = b"\x28\xb5\x2f\xfd"
 _READ = 1 << 10
 """Unpacked at a time: what is damaged costs no more of what comes before it."""

@@ -43,6 +43,12 @@ SHAPES = (
 """Keys of well-known services, JSON web tokens (RFC 7519), bearer tokens (RFC 6750), private keys (RFC 7468)."""
 
 
+_SIGNS = (
+    *("sk-", "sk_", "pk-", "pk_", "rk-", "rk_", "ek-", "ek_", "ghp", "gho", "ghu", "ghs", "glpat", "xox", "github_pat_"),
+    *("hf_", "AKIA", "AIza", "eyJ", "Bearer ", "-----BEGIN "),
+)
+"""One of these stands in whatever `SHAPES` find; looking for them costs a tenth."""
+
 _NUMBERS = frozenset(
     (
         *(AudioArrived, EngineAudio, SpeechProbability, EndOfTurnProbability, TimerDue),
@@ -55,7 +61,7 @@ _NUMBERS = frozenset(
 
 def may_tell(records: Iterable[object]) -> bool:
     """Whether anything among events or effects could hold a secret."""
-    return any(type(record) not in _NUMBERS for record in records)
+    return not _NUMBERS.issuperset(map(type, records))
 
 
 class Redactor:
@@ -69,10 +75,14 @@ class Redactor:
         written = {form for secret in known for form in (json.dumps(secret)[1:-1], _raw(secret))}
         exact = [re.escape(form) for form in sorted(written, key=len, reverse=True)]
         self._find = re.compile("|".join([*exact, *SHAPES]))
+        self._signs = (*written, *_SIGNS)
 
     def line(self, line: str) -> str:
         """A line of JSON without its secrets; still the same JSON otherwise."""
-        return self._find.sub(MARK, line)
+        for sign in self._signs:
+            if sign in line:
+                return self._find.sub(MARK, line)
+        return line
 
     def plain(self, value: dict[str, Plain]) -> dict[str, Plain]:
         """The same for plain data."""
