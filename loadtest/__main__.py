@@ -26,8 +26,6 @@ from loadtest.sessions import EchoSession, LoadSession, room_noise
 from tests.servers import ServerProcess
 
 SCRIPT = "[[reply]]\ntone_hz = 440\nseconds = 30.0\n"
-CONNECT_S = {"websocket": 0.01, "webrtc": 0.1}
-"""Seconds that one session takes to connect."""
 GAP_S = 0.2
 """A gap is a longer time between two frames: that much is ahead of the ear."""
 
@@ -50,7 +48,7 @@ async def load(
     """Load the server and return the figures, and CPU in µs per frame. `carrier`: "websocket" or "webrtc"."""
     running = _sessions(server, carrier, sessions, vad)
     print(f"{sessions} sessions, {seconds:.0f} s", file=sys.stderr)
-    async with talking(running, 0.5 + sessions * CONNECT_S[carrier]) as failed:
+    async with talking(running) as failed:
         used = await measure(running, server.pid, seconds)
         gaps = [one.tally.gap for one in running]
         async with httpx.AsyncClient(trust_env=False) as client:
@@ -80,7 +78,7 @@ async def echo(server: EchoProcess, sessions: int, seconds: float) -> Used:
     """What the echo server uses for so many sessions that send what `load`'s send and get it back."""
     noise = room_noise()
     running = [EchoSession(server.url, noise, seed) for seed in range(sessions)]
-    async with talking(running, 0.5 + sessions * CONNECT_S["websocket"]):
+    async with talking(running):
         return await measure(running, server.pid, seconds)
 
 

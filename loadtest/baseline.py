@@ -8,6 +8,7 @@ A processor shared with others makes everything slower alike, so a ratio to this
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import subprocess
 import sys
 from types import TracebackType
@@ -37,8 +38,9 @@ class EchoProcess:
 
 
 async def _echo(socket: websockets.ServerConnection) -> None:
-    async for message in socket:
-        await socket.send(message)
+    with contextlib.suppress(websockets.ConnectionClosed):
+        async for message in socket:
+            await socket.send(message)
 
 
 async def main() -> None:

@@ -47,6 +47,7 @@ class CallSession(Caller):
             async with httpx.AsyncClient(base_url=self._url, trust_env=False, timeout=60) as http:
                 await self.call(http, session)
             self.on_event = self._again
+            self.tally.connected.set()
             await began.wait()
             self.say({"type": "response.create"})
             self._pacer.add(self)

@@ -12,6 +12,8 @@ from typing import Protocol
 from loadtest.server_cpu import Cpu, cpu
 from loadtest.sessions import Tally
 
+CONNECT_WITHIN = 120.0
+"""Seconds that all sessions together have to connect."""
 SETTLE = 3.0
 """Seconds from the first frame until the load is even."""
 
@@ -47,12 +49,15 @@ class Used:
 
 
 @contextlib.asynccontextmanager
-async def talking(running: Sequence[LoadOf], connect_s: float) -> AsyncIterator[list[BaseException]]:
-    """All of `running` talk inside the block; afterwards the list has what went wrong. `connect_s`: to connect in."""
+async def talking(running: Sequence[LoadOf]) -> AsyncIterator[list[BaseException]]:
+    """All of `running` talk inside the block; afterwards the list has what went wrong.
+
+    Raises TimeoutError where they are not all connected within `CONNECT_WITHIN`, and whatever kept one from it.
+    """
     began, until = asyncio.Event(), asyncio.Event()
     tasks = [asyncio.create_task(one.run(began, until)) for one in running]
     failed: list[BaseException] = []
-    await asyncio.sleep(connect_s)
+    await _all_connected(running, tasks)
     # A collection would hold up everything that this process sends, and count as a gap of the server.
     gc.collect()
     gc.freeze()
@@ -73,3 +78,19 @@ async def measure(running: Sequence[LoadOf], pid: int, seconds: float) -> Used:
     frames, before = sum(one.tally.frames for one in running), cpu(pid)
     await asyncio.sleep(seconds)
     return Used(seconds, cpu(pid) - before, sum(one.tally.frames for one in running) - frames)
+
+
+async def _all_connected(running: Sequence[LoadOf], tasks: Sequence[asyncio.Task[None]]) -> None:
+    async def everyone() -> None:
+        for one in running:
+            await one.tally.connected.wait()
+
+    all_of_them = asyncio.create_task(everyone())
+    await asyncio.wait([all_of_them, *tasks], timeout=CONNECT_WITHIN, return_when=asyncio.FIRST_COMPLETED)
+    if all_of_them.done():
+        return
+    for task in (all_of_them, *tasks):
+        task.cancel()
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    failures = [one for one in results if isinstance(one, Exception)]
+    raise failures[0] if failures else TimeoutError(f"not all of {len(tasks)} sessions connected in {CONNECT_WITHIN} s")

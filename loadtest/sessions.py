@@ -24,8 +24,10 @@ SAMPLES = 160
 
 @dataclass(slots=True)
 class Tally:
-    """What one session got. `gap`: longest time between two frames of one response, seconds."""
+    """What one session got. `gap`: longest time between two frames of one response, seconds. `connected`: is set once
+    it is ready to talk."""
 
+    connected: asyncio.Event = field(default_factory=asyncio.Event)
     frames: int = 0
     errors: list[str] = field(default_factory=list)
     gap: float = 0.0
@@ -69,6 +71,7 @@ class LoadSession:
             }
             await socket.send(json.dumps({"type": "session.update", "session": session}))
             reader = asyncio.create_task(self._read(socket))
+            self.tally.connected.set()
             await began.wait()
             # People do not begin at one time: neither their frames nor their questions fall together.
             await asyncio.sleep(self._phase)
@@ -108,6 +111,7 @@ class EchoSession:
         """Connect, and send from `began` until `until`."""
         async with websockets.connect(self._url, compression=None, proxy=None) as socket:
             reader = asyncio.create_task(self._read(socket))
+            self.tally.connected.set()
             await began.wait()
             await asyncio.sleep(self._phase)
             writer = asyncio.create_task(_write(socket, self._noise, self._at, self.tally))
