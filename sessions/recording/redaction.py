@@ -44,7 +44,23 @@ SHAPES = (
 
 
 _SIGNS = (
-    *("sk-", "sk_", "pk-", "pk_", "rk-", "rk_", "ek-", "ek_", "ghp", "gho", "ghu", "ghs", "glpat", "xox", "github_pat_"),
+    *(
+        "sk-",
+        "sk_",
+        "pk-",
+        "pk_",
+        "rk-",
+        "rk_",
+        "ek-",
+        "ek_",
+        "ghp",
+        "gho",
+        "ghu",
+        "ghs",
+        "glpat",
+        "xox",
+        "github_pat_",
+    ),
     *("hf_", "AKIA", "AIza", "eyJ", "Bearer ", "-----BEGIN "),
 )
 """One of these stands in whatever `SHAPES` find; looking for them costs a tenth."""

@@ -20,6 +20,8 @@ from ..tracks import silence
 from .reader import Recording, Samples, Step
 
 FALLBACK_RATE = 24_000
+ROUNDING = 3
+"""Up to so much a sample of 16 bits counts as the same; another code changes a frame by hundreds."""
 EMPTY_TICKS = 200
 """Ticks without a frame after which no further one will come."""
 
@@ -37,6 +39,8 @@ class Regenerated:
 
     frames: int = 0
     difference: str = ""
+    furthest: int = 0
+    """By how much samples differ at most: sums in a batch of another size are rounded otherwise."""
 
     @property
     def identical(self) -> bool:
@@ -56,7 +60,9 @@ def regenerate(folder: Path, engine: SteppedEngine) -> Regenerated:
         )
     run = _Run(recording, engine, steps)
     try:
-        return run.run()
+        result = run.run()
+        result.furthest = run.furthest
+        return result
     finally:
         engine.close(recording.manifest.session)
 
@@ -70,6 +76,7 @@ class _Run:
         self._failure = ""
         self._rates = {name: track.rate for name, track in recording.tracks().items()}
         self._compared = 0
+        self.furthest = 0
 
     def _emit(self, event: Event, pcm: bytes | None = None) -> None:
         if isinstance(event, DuplexFrame):
@@ -138,7 +145,8 @@ class _Run:
             was_said, is_said = (recorded.speaking, recorded.text), (made.speaking, made.text)
             return f"{place}: speaking and text were {was_said} and are {is_said}"
         was = self._recording.samples("agent_generated", step.at or 0, (step.at or 0) + recorded.end - recorded.start)
-        if not np.array_equal(pcm, was):
-            first = int(np.argmax(pcm != was)) if len(pcm) == len(was) else 0
-            return f"{place}: sample {first} is another one"
+        apart = np.abs(pcm.astype(np.int32) - was) if len(pcm) == len(was) else np.full(1, 1 << 16)
+        self.furthest = max(self.furthest, int(apart.max(initial=0)))
+        if self.furthest > ROUNDING:
+            return f"{place}: sample {int(apart.argmax())} is another one, by {int(apart.max())}"
         return ""
