@@ -12,6 +12,7 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import torch
 
@@ -331,11 +332,9 @@ class OmniEngine:
         waiting: list[tuple[Reply, Need]] = []
         for reply in sorted((reply for reply in replies if reply.phase == "media"), key=lambda reply: reply.order):
             if reply.needs is None:
-                try:
-                    reply.needs = self._needs(reply)
-                except MediaError as error:
-                    reply.fail(error.code, str(error))
-                    continue
+                self._together([reply], "reading of media", partial(self._look_up, reply))
+            if reply.needs is None:
+                continue
             for need in reply.needs.values():
                 need.features = need.features or self._made(reply, need)
             missing = [need for need in reply.needs.values() if need.features is None]
@@ -345,6 +344,12 @@ class OmniEngine:
         if waiting:
             chosen = _alike(waiting)
             self._together([reply for reply, _ in chosen], "encoder", lambda: self._encode_together(chosen))
+
+    def _look_up(self, reply: Reply) -> None:
+        try:
+            reply.needs = self._needs(reply)
+        except MediaError as error:
+            reply.fail(error.code, str(error))
 
     def _made(self, reply: Reply, need: Need) -> Features | None:
         return self._encoders.find(reply.tenant, need.kind, need.name)

@@ -24,7 +24,7 @@ Phase = Literal["media", "row", "reading", "going"]
 """Waits for its media to be encoded, for a row, is being read, or is being answered."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Need:
     """A medium of a context: its features, or what they will be made from. `name` is that of its content."""
 
@@ -34,7 +34,7 @@ class Need:
     features: Features | None = None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Reply:
     """What the stages know of one response. Only the engine's worker changes it, but for `stopped`."""
 
