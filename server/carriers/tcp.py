@@ -6,7 +6,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Final, cast
 
 from .phone import Line
 from .phone_line import GONE, Message
@@ -33,13 +33,11 @@ class TcpLine(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A peer connected."""
-        if not isinstance(transport, asyncio.Transport):
-            transport.close()
-            return
-        self._transport = transport
+        # uvloop's transports are not of asyncio's class, but have its methods.
+        self._transport = stream = cast("asyncio.Transport", transport)
         # Like the WebSockets' wire: nothing gathers in user space.
-        transport.set_write_buffer_limits(high=0)
-        sock = transport.get_extra_info("socket")
+        stream.set_write_buffer_limits(high=0)
+        sock = stream.get_extra_info("socket")
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._connected(self)

@@ -11,6 +11,7 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
+from server import serve
 from server.call_command import Caller
 from server.carriers.phone import PhoneCarrier
 from server.phone_peers import PEERS, AsteriskPeer, AudioSocketPeer, TelnyxPeer, TwilioPeer, VendorPeer
@@ -339,3 +340,14 @@ async def test_connect_documents_name_the_stream_and_hand_parameters_on() -> Non
         verbs = (await http.post("/telephony/jambonz/connect", json={"from": "1", "to": "2", "call_sid": "c"})).json()
         assert verbs[0]["bidirectionalAudio"]["streaming"] is True
         assert (await http.get("/telephony/nobody/connect")).status_code == 404
+
+
+def test_audiosocket_is_taken_on_the_event_loop_that_servers_run_on() -> None:
+    async def call() -> float:
+        async with served(audiosocket_port=0, phone_greet_ms=0) as place:
+            peer = AudioSocketPeer("5a1e0000000040008000000000000008")
+            async with Caller(address(place, peer), peer, noise=0.0) as caller:
+                await until(caller, lambda: caller.figures.sound_seconds > 0.1)
+            return caller.figures.sound_seconds
+
+    assert serve.run(call()) > 0.1
