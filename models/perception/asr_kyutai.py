@@ -101,6 +101,9 @@ class KyutaiRecognizer:
                     "remote_timeout", f"{SETTING}: {self._url} was silent for {self._timeout:g} s; is it overloaded?"
                 ) from None
             if raw is None:
+                # A server that refuses says why before it closes, and sending may have failed before that was read.
+                if sending.done() and (error := sending.exception()) is not None:
+                    raise error
                 raise RemoteError("remote_lost", f"{SETTING}: {self._url} closed the connection before it was done")
             match kyutai.read(SETTING, raw):
                 case kyutai.Word(text, start, _):
@@ -111,8 +114,6 @@ class KyutaiRecognizer:
                     return tuple(words)
                 case kyutai.Failed(reason):
                     raise RemoteError("remote_refused", f"{SETTING}: the recognizer's server says: {reason}")
-            if sending.done() and (error := sending.exception()) is not None:
-                raise error
 
 
 def _at_its_rate(samples: NDArray[np.float32]) -> kyutai.Samples:

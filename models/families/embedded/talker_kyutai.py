@@ -69,13 +69,20 @@ class KyutaiTalker:
                 longest=kyutai.LONGEST_MESSAGE,
                 open_timeout=self._timeout,
             ) as socket:
-                for word in text.split():
-                    await socket.send(kyutai.text(word))
-                await socket.send(kyutai.eos())
+                failure: Exception | None = None
+                try:
+                    for word in text.split():
+                        await socket.send(kyutai.text(word))
+                    await socket.send(kyutai.eos())
+                except Exception as error:
+                    # A server that refuses says why before it closes; that is read first.
+                    failure = error
                 messages = aiter(socket)
                 # It says that it is done by closing.
                 while (raw := await asyncio.wait_for(anext(messages, None), self._timeout)) is not None:
                     made.hear(kyutai.read(SETTING, raw))
+                if failure is not None:
+                    raise failure
         except TimeoutError:
             raise RemoteError("remote_timeout", f"{SETTING}: {self._url} was silent for {self._timeout:g} s") from None
         return made
