@@ -37,6 +37,8 @@ LIBRARIES: Final = (
     ("aiortc", "aiortc"),
     ("av", "av"),
     ("python-multipart", "python_multipart"),
+    ("prometheus-client", "prometheus_client"),
+    ("zstandard", "zstandard"),
 )
 """Distribution, and the module of it that must be there."""
 EMBEDDED: Final = (

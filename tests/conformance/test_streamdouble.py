@@ -15,7 +15,7 @@ from tests.conformance.venvs import run_client
 from tests.servers import ServerProcess
 from tests.speech import Clip, load
 
-pytestmark = [pytest.mark.conformance, pytest.mark.models]
+pytestmark = [pytest.mark.conformance, pytest.mark.models, pytest.mark.wide]
 
 FAMILY = "streamdouble"
 CAPITAL = "What is the capital of France?"

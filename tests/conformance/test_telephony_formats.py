@@ -19,7 +19,7 @@ from sessions.core.notices import ItemView, OutputClosed
 from sessions.ports import OutputFrame
 from tests.conformance.venvs import run_client
 
-pytestmark = [pytest.mark.conformance]
+pytestmark = [pytest.mark.conformance, pytest.mark.wide]
 
 VENDOR_NAMES = ("twilio", "telnyx", "plivo", "vonage", "genesys")
 

@@ -342,10 +342,14 @@ def test_a_drain_takes_nobody_lets_sessions_finish_and_stops(stage: Stage) -> No
     done: list[int] = []
     drain = threading.Thread(target=lambda: done.append(stage.engine.drain(600)))
     drain.start()
-    with pytest.raises(Busy, match="no more sessions"):
+
+    def open_until_refused() -> None:
         while drain.is_alive():
             stage.open("b")
             stage.engine.close("b")
+
+    with pytest.raises(Busy, match="no more sessions"):
+        open_until_refused()
     stage.speak("a", 0)
     assert len(stage.frames("a")) == 1
     stage.engine.close("a")

@@ -1,0 +1,1 @@
+"""Fuzzing of everything that strangers can send: `python -m tests.fuzz --help`."""
