@@ -26,7 +26,7 @@ def test_what_a_process_used_is_told_apart_by_threads_and_grows() -> None:
     while (used := cpu(os.getpid()) - before).main < 0.02:
         sum(range(10_000))
     assert used.total == pytest.approx(used.main + used.others)
-    assert used.others > -0.001
+    assert used.others > -0.015, "the kernel counts threads and the whole process in ticks of 10 ms, apart"
 
 
 async def test_the_bare_echo_server_echoes_and_ends_with_its_block() -> None:

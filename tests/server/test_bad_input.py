@@ -562,6 +562,7 @@ async def test_ten_thousand_messages_at_once_are_all_answered_in_their_order(ser
         async def flood() -> None:
             for text in raw:
                 await peer.send(text)
+                await asyncio.sleep(0)  # whoever never reads is a slow consumer, and is told to go
 
         flooding = asyncio.create_task(flood())
         refused = [(await peer.refused())["event_id"] for _ in asked]
