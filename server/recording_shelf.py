@@ -133,7 +133,7 @@ class Shelf:
         opened = self._opened.pop(folder, None)
         if opened is None:
             opened = Opened(folder)
-        elif opened.view.recording.manifest.ended is None:
+        else:
             opened.view.refresh()
         self._opened[folder] = opened
         while len(self._opened) > OPEN_MOST:

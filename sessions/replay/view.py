@@ -57,12 +57,17 @@ class View:
         self._places: list[chapters.Place] = []
         self._epochs: dict[int, list[Plain]] = {}
         self._paced = False
+        self._size = -1
         self.refresh()
 
     def refresh(self) -> None:
         """Look again how far the recording goes."""
         if self.recording.manifest.version == 1:
             return
+        size = self._path.stat().st_size if self._path.exists() else 0
+        if size == self._size:
+            return
+        self._size = size
         self._places = chapters.places(self._path)
         if self._places and not self._paced:
             self._paced = b'"paced":true' in chapters.text(self._path, self._places[0])
