@@ -13,24 +13,16 @@ import os
 import queue
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
-from .errors import describe
-from .host import Built, Host
-from .messages import Command, Loading, Note, Stop
+from . import serving
+from .messages import Command, Note
 from .outbox import Outbox
+from .serving import BEAT, Build
 
 log = logging.getLogger(__name__)
-
-Progress = Callable[[str, float], None]
-Build = Callable[[Progress], Built]
-"""Makes the engine, in the worker. It is pickled: a function of a module, or a `functools.partial` of one."""
-
-BEAT = 0.5
-"""Seconds between two signs of life."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,34 +137,8 @@ def work(pipe: Connection, build: Build, level: int) -> None:
     commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
     # It reads while the model is loaded already: only so it is seen that nobody waits for it any more.
     threading.Thread(target=_read, args=(pipe, commands), name="read", daemon=True).start()
-    try:
-        outbox.put(Loading("starting the model's process", 1.0))
-        built = build(lambda stage, fraction: outbox.put(Loading(stage, fraction)))
-    except Exception as error:
-        log.debug("the model could not be loaded", exc_info=True)
-        outbox.put(describe(error))
-    else:
-        _serve(Host(built), commands, outbox)
-        built.engine.shutdown()
-    outbox.close()
+    serving.run(build, commands, outbox, "process")
     writer.join()
-
-
-def _serve(host: Host, commands: queue.SimpleQueue[Command], outbox: Outbox) -> None:
-    outbox.put(host.ready)
-    due = time.monotonic()
-    while True:
-        try:
-            command = commands.get(timeout=max(0.0, due - time.monotonic()))
-        except queue.Empty:
-            pass
-        else:
-            host.receive(command, outbox.put)
-            if isinstance(command, Stop):
-                return
-        if time.monotonic() >= due:
-            outbox.put(host.beat())
-            due = time.monotonic() + BEAT
 
 
 def _read(pipe: Connection, commands: queue.SimpleQueue[Command]) -> None:
@@ -190,4 +156,4 @@ def _write(pipe: Connection, outbox: Outbox) -> None:
             pipe.send(message)
 
 
-__all__ = ["Build", "ProcessLaunch", "ProcessLink", "Progress", "work"]
+__all__ = ["ProcessLaunch", "ProcessLink", "work"]

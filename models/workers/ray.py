@@ -11,7 +11,6 @@ import contextlib
 import os
 import queue
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,11 +19,10 @@ from typing import Any, Final
 import ray
 from ray.exceptions import RayError
 
-from .errors import describe
-from .host import Host
-from .messages import Command, Loading, Message, Note, Stop
+from . import serving
+from .messages import Command, Message, Note
 from .outbox import Outbox
-from .process import BEAT, Build
+from .serving import Build
 
 UNANSWERED: Final = 8
 """Batches on their way to the actor before more wait here, where frames that come too late are dropped."""
@@ -69,34 +67,10 @@ class Worker:
 
     def hear(self) -> Iterator[list[Message]]:
         """Load, serve until told to stop, and say what there is to say."""
-        threading.Thread(target=self._work, name="work", daemon=True).start()
+        work = (self._build, self._commands, self._outbox, "actor")
+        threading.Thread(target=serving.run, args=work, name="work", daemon=True).start()
         while (messages := batch(self._outbox)) is not None:
             yield messages
-
-    def _work(self) -> None:
-        put = self._outbox.put
-        try:
-            put(Loading("starting the model's actor", 1.0))
-            built = self._build(lambda stage, fraction: put(Loading(stage, fraction)))
-        except Exception as error:
-            put(describe(error))
-        else:
-            self._serve(Host(built))
-            built.engine.shutdown()
-        self._outbox.close()
-
-    def _serve(self, host: Host) -> None:
-        self._outbox.put(host.ready)
-        due = time.monotonic()
-        while True:
-            with contextlib.suppress(queue.Empty):
-                command = self._commands.get(timeout=max(0.0, due - time.monotonic()))
-                host.receive(command, self._outbox.put)
-                if isinstance(command, Stop):
-                    return
-            if time.monotonic() >= due:
-                self._outbox.put(host.beat())
-                due = time.monotonic() + BEAT
 
 
 @dataclass(frozen=True, slots=True)

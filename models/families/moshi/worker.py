@@ -10,7 +10,8 @@ from models.workers.engine import WorkerEngine
 from models.workers.host import Built
 from models.workers.link import Launch
 from models.workers.pool import WorkerPool
-from models.workers.process import ProcessLaunch, Progress
+from models.workers.process import ProcessLaunch
+from models.workers.serving import Progress
 
 SLOTS = 4
 """Sessions of a device at a time where no setting says otherwise."""

@@ -20,7 +20,8 @@ from models.families.moshi.errors import OutOfMemory
 from models.workers.backoff import Backoff
 from models.workers.engine import WorkerEngine
 from models.workers.errors import WorkerError, WorkerLost
-from models.workers.process import Build, ProcessLaunch
+from models.workers.process import ProcessLaunch
+from models.workers.serving import Build
 from models.workers.supervisor import Watch
 from sessions.core.config import SessionConfig
 from sessions.core.events import DuplexFrame, EngineFailed, Event
