@@ -13,9 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from models import owned_turns
 from sessions.core.config import SessionConfig
 from sessions.core.effects import GrantCredit, StartResponse
-from sessions.core.events import DuplexFrame, EngineFailed
+from sessions.core.events import DuplexFrame
 from sessions.core.fence import Fence
 from sessions.core.timeline import Ticks, from_ms, ticks_per_sample
 from sessions.ports import Busy, Emit, EngineCapabilities
@@ -192,8 +193,7 @@ class ScriptedDuplexEngine:
     def start(self, request: StartResponse) -> None:
         known = self._find(request.fence.session)
         if known is not None:
-            message = "this engine decides by itself when it speaks; send it audio instead of asking for a response"
-            known.emit(EngineFailed(request.fence, request.response, "engine_owns_turns", message))
+            known.emit(owned_turns.refused(request))
 
     def grant(self, request: GrantCredit) -> None:
         """It speaks in real time and needs no credit."""

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from models import owned_turns
 from sessions.core.config import SessionConfig
 from sessions.core.effects import GrantCredit, StartResponse
 from sessions.core.events import DuplexFrame, EngineFailed
@@ -140,8 +141,7 @@ class WorkerEngine:
         with self._lock:
             known = self._find(request.fence.session)
             if known is not None:
-                message = "this engine decides by itself when it speaks; send it audio instead of asking for a response"
-                known.emit(EngineFailed(request.fence, request.response, "engine_owns_turns", message))
+                known.emit(owned_turns.refused(request))
 
     def grant(self, request: GrantCredit) -> None:
         """It speaks in real time and needs no credit."""

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import wait
 from typing import cast
 
+from models import owned_turns
 from sessions.core.config import SessionConfig
 from sessions.core.effects import GrantCredit, StartResponse
-from sessions.core.events import EngineFailed
 from sessions.core.fence import Fence
 from sessions.core.timeline import Ticks
 from sessions.ports import Busy, Emit, EngineCapabilities
@@ -149,8 +149,7 @@ class VllmOmniEngine:
     def start(self, request: StartResponse) -> None:
         known = self._find(request.fence.session)
         if known is not None:
-            message = "this engine decides by itself when it speaks; send it audio instead of asking for a response"
-            known.emit(EngineFailed(request.fence, request.response, "engine_owns_turns", message))
+            known.emit(owned_turns.refused(request))
 
     def grant(self, request: GrantCredit) -> None:
         """It speaks in real time and needs no credit."""
