@@ -6,14 +6,20 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from starlette.responses import JSONResponse
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from sessions.handle import SessionHandle
 
+from . import http
 from .auth import SUBPROTOCOL
 
 WAITING_MOST: Final = 1000
 """Events that may wait for a sideband that does not read, before it is given up."""
+
+
+WATCHERS_MOST: Final = 8
+"""Sidebands of one call."""
 
 
 class Watched(Protocol):
@@ -24,6 +30,38 @@ class Watched(Protocol):
     def listen(self, listener: Callable[[str], None], /) -> Callable[[], None]: ...
 
     def receive(self, message: str | bytes, /) -> None: ...
+
+
+class WatchedCall(Protocol):
+    """What a sideband needs of its call. `watchers`: how many there are."""
+
+    id: str
+    handle: SessionHandle
+    watchers: int
+
+    @property
+    def carrier(self) -> Watched: ...
+
+
+async def watch(socket: WebSocket, call_id: str, call: WatchedCall | None) -> None:
+    """Serve one: every event of `call`, and commands to it. None: there is no call `call_id` for this client."""
+    if call is None:
+        await socket.send_denial_response(no_call(call_id))
+        return
+    if call.watchers >= WATCHERS_MOST:
+        message = f"{WATCHERS_MOST} sidebands are open on this call, no more are taken; close one of them"
+        await socket.send_denial_response(http.error(429, "too_many_sidebands", message))
+        return
+    call.watchers += 1
+    try:
+        await Sideband(socket, call.id, call.carrier, call.handle).run()
+    finally:
+        call.watchers -= 1
+
+
+def no_call(call_id: str) -> JSONResponse:
+    """The answer where there is no such call."""
+    return http.error(404, "call_not_found", f"there is no call {call_id[:80]!r} any more", param="call_id")
 
 
 class Sideband:

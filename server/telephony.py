@@ -38,7 +38,7 @@ from .dialects.realtime_track import TrackDialect
 from .dialects.telephony.base import Call, PhoneDialect
 from .dialects.telephony.vendors import SUBPROTOCOLS, VENDORS
 from .settings import Settings, SettingsError
-from .sideband import Sideband
+from .sideband import no_call, watch
 from .telephony_access import NumberLimits, PhoneAccess, redacted
 from .telephony_documents import NAMES, connect_document
 
@@ -50,7 +50,6 @@ FRAME: Final[Ticks] = from_ms(20)
 RESUME_MOST: Final[Ticks] = from_ms(10_000)
 """How long a call whose line was lost waits for its vendor to connect again."""
 BODY_MOST: Final = 64 * 1024
-WATCHERS_MOST: Final = 8
 CALL_PREFIX: Final = "phone_"
 
 CALLS: Final = "phone_calls"
@@ -394,7 +393,7 @@ class Telephony:
             return self._denied(denied)
         one = self.find(request.path_params["call_id"], grant)
         if one is None:
-            return _no_call(request.path_params["call_id"])
+            return no_call(request.path_params["call_id"])
         if to:
             one.carrier.dialect.transfer_to = to
         one.handle.post(Close(reason))
@@ -409,28 +408,12 @@ class Telephony:
     async def watch(self, socket: WebSocket, grant: Grant) -> None:
         """A sideband: `WS /v1/realtime?call_id=phone_…`. Every event of the call, and commands to it."""
         call_id = socket.query_params["call_id"]
-        one = self.find(call_id, grant)
-        if one is None:
-            await socket.send_denial_response(_no_call(call_id))
-            return
-        if one.watchers >= WATCHERS_MOST:
-            message = f"{WATCHERS_MOST} sidebands are open on this call, no more are taken; close one of them"
-            await socket.send_denial_response(http.error(429, "too_many_sidebands", message))
-            return
-        one.watchers += 1
-        try:
-            await Sideband(socket, one.id, one.carrier, one.handle).run()
-        finally:
-            one.watchers -= 1
+        await watch(socket, call_id, self.find(call_id, grant))
 
 
 def _key(one: PhoneCall) -> tuple[str, str]:
     """A vendor that gives no id has calls that cannot come again; ours tells them apart."""
     return one.call.vendor, one.call.id or one.id
-
-
-def _no_call(call_id: str) -> JSONResponse:
-    return http.error(404, "call_not_found", f"there is no call {call_id[:80]!r} any more", param="call_id")
 
 
 def _posted(body: bytes, kind: str) -> list[tuple[str, str]]:
