@@ -39,15 +39,12 @@ from .dialects.checks import Object, Rejected
 from .dialects.realtime_track import TrackDialect
 from .resumable import noted
 from .settings import Settings
-from .sideband import Sideband
+from .sideband import no_call, watch
 
 log = logging.getLogger(__name__)
 
-WATCHERS_MOST: Final = 8
-"""Sidebands of one call."""
 CALL: Final = "call"
 """Of a session's note: that it is this kind of client's."""
-NOT_FOUND: Final = "call_not_found"
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -205,9 +202,8 @@ class Calls:
         resumable = wanted.resumable or wanted.resume is not None
         dialect = known or self._dialect(wanted.model, patches, resumable, grant.tenant)
         dialect.resumable = dialect.resumable or resumable
-        if wanted.resume is None and manager.max_sessions is not None and len(manager) >= manager.max_sessions:
-            # Known before anything is made for it; `open` looks again.
-            raise Busy(f"all {manager.max_sessions} sessions are in use; try again soon", retry_after=5.0)
+        if wanted.resume is None:
+            manager.check_room()  # before anything is made for it; `open` looks again
         if self._pacer is None:
             self._pacer = Pacer()
         carrier = WebRtcCarrier(
@@ -280,7 +276,7 @@ class Calls:
         except Denied as denied:
             return self._denied(denied)
         if call is None:
-            return _no_call(request.path_params["call_id"])
+            return no_call(request.path_params["call_id"])
         call.handle.post(Close("hangup"))
         return Response(status_code=200)
 
@@ -294,19 +290,7 @@ class Calls:
     async def watch(self, socket: WebSocket, grant: Grant) -> None:
         """A sideband: `WS /v1/realtime?call_id=…`. Every event of the call, and commands to it."""
         call_id = socket.query_params["call_id"]
-        call = self._find(call_id, grant)
-        if call is None:
-            await socket.send_denial_response(_no_call(call_id))
-            return
-        if call.watchers >= WATCHERS_MOST:
-            message = f"{WATCHERS_MOST} sidebands are open on this call, no more are taken; close one of them"
-            await socket.send_denial_response(http.error(429, "too_many_sidebands", message))
-            return
-        call.watchers += 1
-        try:
-            await Sideband(socket, call.id, call.carrier, call.handle).run()
-        finally:
-            call.watchers -= 1
+        await watch(socket, call_id, self._find(call_id, grant))
 
 
 async def _go_on(
@@ -321,7 +305,3 @@ async def _go_on(
         manager.keeper.let_go(found)
         raise NotResumable("unknown_session", f"{why.message}; begin a new one") from why
     return manager.go_on(found, carrier)
-
-
-def _no_call(call_id: str) -> JSONResponse:
-    return http.error(404, NOT_FOUND, f"there is no call {call_id[:80]!r} any more", param="call_id")

@@ -18,7 +18,8 @@ from .handle import SessionHandle
 from .journal import Recorder
 from .keeper import Keeper, Recovered
 from .mailbox import Mail
-from .ports import Busy, CarrierPort, EnginePort, NotResumable, PerceptionPort
+from .ownership import unknown, wrong_token
+from .ports import Busy, CarrierPort, EnginePort, PerceptionPort
 from .runner import Runner
 
 
@@ -76,7 +77,7 @@ class SessionManager:
 
     def open(self, carrier: CarrierPort, config: SessionConfig) -> SessionHandle:
         """Begin a session on `carrier`. Raises `Busy` at once when there is no room."""
-        self._check_room()
+        self.check_room()
         session = f"sess_{secrets.token_hex(8)}"
         runner = Runner(self, session, carrier, config)
         runner.begin()
@@ -93,9 +94,14 @@ class SessionManager:
     @property
     def full(self) -> bool:
         """Whether another session would be refused for want of room."""
-        return self._closing or (self.max_sessions is not None and len(self._runners) >= self.max_sessions)
+        try:
+            self.check_room()
+        except Busy:
+            return True
+        return False
 
-    def _check_room(self) -> None:
+    def check_room(self) -> None:
+        """Raises Busy where another session would be refused."""
         if self._closing:
             raise Busy("the server is shutting down; connect to another one", retry_after=5.0)
         if self.max_sessions is not None and len(self._runners) >= self.max_sessions:
@@ -114,14 +120,14 @@ class SessionManager:
         `token`: of its newest carrier, or of the one before where the newest has shown nothing yet. Raises
         NotResumable, Busy, DirectoryDown.
         """
-        self._check_room()
+        self.check_room()
         return await self.keeper.recover(session, tenant, token, secrets.token_urlsafe(24))
 
     def go_on(self, found: Recovered, carrier: CarrierPort) -> SessionHandle:
         """Go on with what `recover` gave. Raises Busy; then another process may go on with it."""
         lease = found.taken.lease
         try:
-            self._check_room()
+            self.check_room()
             runner = Runner(self, lease.session, carrier, found.core.state.config, found.core)
             runner.go_on(lease.incarnation, found.tokens[0])
         except Busy:
@@ -137,9 +143,9 @@ class SessionManager:
         """
         runner = self._runners.get(session)
         if runner is None:
-            raise NotResumable("unknown_session", f"there is no session {session!r} any more; begin a new one")
+            raise unknown(session)
         if not secrets.compare_digest(runner.token.encode(), token.encode("utf-8", "surrogatepass")):
-            raise NotResumable("invalid_token", "the resume token is not the newest one of this session")
+            raise wrong_token()
         runner.join(carrier)
         self.counters.add("sessions_resumed")
         return runner.handle()

@@ -393,7 +393,7 @@ class RecordingFiles:
                 case 1:
                     content[place : place + 1] = source.take(16)
                 case 2 if content:
-                    content[place % len(content)] ^= 1 + source.byte()
+                    content[place % len(content)] ^= 1 + source.byte() % 255
                 case _:
                     content.extend(source.take(64))
         path = self.folder / name
