@@ -116,6 +116,8 @@ class Keeper:
         self._wake = asyncio.Event()
         self._asked = 0.0
         self._ending: set[asyncio.Task[None]] = set()
+        self._talking = asyncio.Lock()
+        """Held by whoever writes: what the directory gets is in the order in which it happened."""
         self.port.on_wanted(self._wanted)
 
     # --- sessions --------------------------------------------------------------------------------------------------
@@ -213,12 +215,15 @@ class Keeper:
     @property
     def fresh(self) -> bool:
         """Whether the directory was asked recently enough that nobody can have been given our sessions since."""
-        loop = asyncio.get_running_loop()
-        return not self.port.shared or self._task is None or loop.time() - self._asked < self.port.ttl
+        if self._task is None:
+            return True
+        return asyncio.get_running_loop().time() - self._asked < self.port.ttl
 
     async def ask(self) -> None:
         """Ask the directory which sessions are still ours; to be awaited where `fresh` is false."""
-        await self._exchange(renew=True)
+        async with self._talking:
+            if not self.fresh:  # else another session has asked for all of them meanwhile
+                await self._exchange(renew=True)
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -232,7 +237,8 @@ class Keeper:
             self._wake.clear()
             renew = loop.time() - renewed >= self.port.ttl / 3 or not self.reachable
             try:
-                await self._exchange(renew)
+                async with self._talking:
+                    await self._exchange(renew)
             except Exception:
                 # A fault of ours must not end the keeping of all sessions.
                 log.exception("keeping sessions failed")
@@ -241,7 +247,8 @@ class Keeper:
                 renewed = loop.time()
 
     async def _exchange(self, renew: bool) -> None:
-        """One round with the directory: claims, tokens, writes, and the renewal of what was not written."""
+        """One round with the directory: claims, tokens, writes, and the renewal of what was not written. With the lock
+        held."""
         asked = asyncio.get_running_loop().time()
         writes: list[Write] = []
         try:
@@ -331,12 +338,13 @@ class Keeper:
         keeping.full = keeping.outside
         write = keeping.write(lease)
         keeping.kept.owned_by_another(lease.incarnation + 1)
-        try:
-            written = Written() if write is None else await self.port.write([write])
-            self.counters.add("sessions_lost" if written.lost else "sessions_handed_over")
-        except DirectoryDown:
-            self.counters.add("directory_down")
-        await self._let_go(lease)
+        async with self._talking:  # behind what of it is being written right now
+            try:
+                written = Written() if write is None else await self.port.write([write])
+                self.counters.add("sessions_lost" if written.lost else "sessions_handed_over")
+            except DirectoryDown:
+                self.counters.add("directory_down")
+            await self._let_go(lease)
 
 
 _events: Final = Reader(get_args(Event))

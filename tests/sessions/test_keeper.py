@@ -157,6 +157,38 @@ def test_a_session_that_is_wanted_is_handed_over_with_its_last_moment() -> None:
     virtual_clock.run(scene())
 
 
+def test_what_is_being_written_when_a_session_is_wanted_is_not_written_behind_its_last_moment() -> None:
+    underway = asyncio.Event()
+
+    class Slow(Flaky):
+        """Batches take a while, and so does letting go."""
+
+        async def write(self, writes: Sequence[Write]) -> Written:
+            if any(write.entries for write in writes):
+                underway.set()
+                await asyncio.sleep(0.1)
+            return await super().write(writes)
+
+        async def hand_over(self, lease: Lease) -> None:
+            await asyncio.sleep(0.2)
+            await super().hand_over(lease)
+
+    async def scene() -> None:
+        place, core = Place(), Core()
+        slow = Slow(place.directory)
+        keeper = Keeper(slow, Counters())
+        keeping = keeper.begin(core, "acme", "token", None)
+        await asyncio.sleep(1)
+        keeping.event(AudioArrived(0, 960), 960)
+        await underway.wait()
+        core.state = 8
+        taken = await place.taken()
+        assert (json.loads(taken.snapshot)["core"], taken.entries) == ({"state": 8}, ())
+        await keeper.close()
+
+    virtual_clock.run(scene())
+
+
 def test_leases_are_renewed_where_nothing_happens() -> None:
     async def scene() -> None:
         place, core = Place(), Core()
