@@ -244,9 +244,6 @@ class RedisOwnership:
         arguments: _Arguments = [session, self.owner, tenant, *tokens, *self._times(), int(force)]
         return cast("list[Any]", await _asked(self._take(keys, arguments)))
 
-    async def renew(self, leases: Sequence[Lease]) -> Written:
-        return await self.write([Write(lease) for lease in leases])
-
     async def write(self, writes: Sequence[Write]) -> Written:
         if not writes:
             await _asked(self._redis.ping())

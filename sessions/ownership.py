@@ -92,9 +92,8 @@ class OwnershipPort(Protocol):
         An owner that lives is asked to hand over first, and is not waited for long. Raises NotResumable.
         """
 
-    async def renew(self, leases: Sequence[Lease]) -> Written: ...
-
-    async def write(self, writes: Sequence[Write]) -> Written: ...
+    async def write(self, writes: Sequence[Write]) -> Written:
+        """Keep what is given, and renew every lease in it; one without anything to keep is only renewed."""
 
     async def release(self, lease: Lease) -> None:
         """The session is over: nothing of it is kept."""
@@ -206,9 +205,6 @@ class OwnershipInMemory:
     def _owned(self, lease: Lease) -> _Entry | None:
         entry = self._directory.sessions.get(lease.session)
         return entry if entry is not None and entry.incarnation == lease.incarnation else None
-
-    async def renew(self, leases: Sequence[Lease]) -> Written:
-        return await self.write([Write(lease) for lease in leases])
 
     async def write(self, writes: Sequence[Write]) -> Written:
         lost: list[Lease] = []

@@ -84,7 +84,7 @@ async def test_a_former_owner_changes_nothing_and_is_told(owner: Owners) -> None
     taken = await second.take_over("sess_1", "acme", "token-1", "token-2")
     written = await first.write([Write(lease, (b"late",), b"late")])
     assert written.lost == (lease,)
-    assert (await first.renew([lease])).lost == (lease,)
+    assert (await first.write([Write(lease)])).lost == (lease,)
     await first.tokens(lease, ["mine"])
     await first.release(lease)
     assert (await second.write([Write(taken.lease, (b"d",))])).lost == ()
@@ -159,7 +159,7 @@ async def test_an_owner_that_does_not_answer_is_not_waited_for_long(owner: Owner
     first.on_wanted(lambda session: None)
     taken = await second.take_over("sess_1", "acme", "token-1", "token-2")
     assert taken.lease.incarnation == 2
-    assert (await first.renew([lease])).lost == (lease,)
+    assert (await first.write([Write(lease)])).lost == (lease,)
 
 
 async def test_a_tenant_has_as_many_sessions_as_it_may_over_all_processes(owner: Owners) -> None:
@@ -193,12 +193,12 @@ async def test_without_redis_every_call_says_so_and_all_goes_on_when_it_is_back(
         port = RedisOwnership(server.url)
         lease = await kept(port)
         server.kill()
-        for call in (port.renew([lease]), port.write([]), port.claim("s", "", "t", None), port.release(lease)):
+        for call in (port.write([Write(lease)]), port.write([]), port.claim("s", "", "t", None), port.release(lease)):
             with pytest.raises(DirectoryDown):
                 await call
         server.start()
         # It has forgotten everything: the owner is the owner again, and is asked for a snapshot.
-        assert (await port.renew([lease])).missing == (lease,)
+        assert (await port.write([Write(lease)])).missing == (lease,)
         await port.tokens(lease, ["token-1"])
         await port.write([Write(lease, (b"d",), b"snapshot-2")])
         await port.hand_over(lease)
