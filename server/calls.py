@@ -12,7 +12,7 @@ import math
 import secrets
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -21,7 +21,6 @@ from starlette.websockets import WebSocket
 
 from codec.opus import OpusUnavailable
 from sessions.core.events import Close
-from sessions.core.records import Plain
 from sessions.counters import Counters
 from sessions.handle import SessionHandle
 from sessions.manager import SessionManager
@@ -37,7 +36,7 @@ from .carriers.webrtc.pacer import Pacer
 from .carriers.webrtc.peer import NoAddress, PeerSettings, ice_servers
 from .dialects.checks import Object, Rejected
 from .dialects.realtime_track import TrackDialect
-from .resumable import noted
+from .resumable import go_on, keep_noted
 from .settings import Settings
 from .sideband import no_call, watch
 
@@ -220,9 +219,10 @@ class Calls:
             elif known is not None:
                 handle = manager.attach(*wanted.resume, carrier)
             else:
-                handle = await _go_on(manager, wanted.resume, dialect, carrier)
+                handle = await go_on(manager, *wanted.resume, dialect, CALL, carrier)
             carrier.begin(handle)
-            self._note(dialect, handle)
+            if dialect.resumable:
+                keep_noted(dialect, lambda: handle, CALL)
         except BaseException:
             await carrier.close()
             raise
@@ -237,17 +237,6 @@ class Calls:
             self._start(self._forget(handle), f"{call.id}-session")
         headers = {"Location": f"/v1/realtime/calls/{call.id}"}
         return Response(answer, 201, headers=headers, media_type="application/sdp")
-
-    @staticmethod
-    def _note(dialect: TrackDialect, handle: SessionHandle) -> None:
-        """Keep with the session what its dialect needs in another process."""
-
-        def keep() -> None:
-            handle.note(lambda: {"kind": CALL, "dialect": cast(Plain, dialect.note())})
-
-        if dialect.resumable:
-            dialect.changed = keep
-            keep()
 
     def _start(self, work: Coroutine[None, None, None], name: str) -> None:
         task = asyncio.get_running_loop().create_task(work, name=name)
@@ -291,17 +280,3 @@ class Calls:
         """A sideband: `WS /v1/realtime?call_id=…`. Every event of the call, and commands to it."""
         call_id = socket.query_params["call_id"]
         await watch(socket, call_id, self._find(call_id, grant))
-
-
-async def _go_on(
-    manager: SessionManager, resume: tuple[str, str], dialect: TrackDialect, carrier: WebRtcCarrier
-) -> SessionHandle:
-    """The session is another process's, or was. Raises NotResumable, Busy, DirectoryDown."""
-    session, token = resume
-    found = await manager.recover(session, dialect.config.tenant, token)
-    try:
-        dialect.recall(noted(found.note, CALL))
-    except Rejected as why:
-        manager.keeper.let_go(found)
-        raise NotResumable("unknown_session", f"{why.message}; begin a new one") from why
-    return manager.go_on(found, carrier)

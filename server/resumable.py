@@ -23,10 +23,11 @@ from sessions.counters import Counters
 from sessions.handle import SessionHandle
 from sessions.manager import SessionManager
 from sessions.ownership import DirectoryDown
-from sessions.ports import Busy, NotResumable
+from sessions.ports import Busy, CarrierPort, NotResumable
 
 from .carriers.websocket import TRY_LATER, WebSocketCarrier
 from .dialects.checks import Rejected
+from .dialects.realtime import RealtimeDialect
 from .dialects.realtime_duplex import RealtimeDuplexDialect, refusal
 from .dialects.realtime_duplex_in import Resume, resumption
 
@@ -131,28 +132,20 @@ class Resumables:
         self, socket: WebSocket, wanted: Resume, manager: SessionManager, dialect: RealtimeDuplexDialect
     ) -> None:
         """Another process has the session, or had it."""
+        dialect.outbox.go_on(wanted.after)
+        carrier = WebSocketCarrier(socket, dialect, self._counters, joins=True)
         try:
-            found = await manager.recover(wanted.session, dialect.config.tenant, wanted.token)
+            handle = await go_on(manager, wanted.session, wanted.token, dialect, DUPLEX, carrier)
         except NotResumable as why:
             if why.code == "invalid_token":
                 await refuse(socket, "invalid_resume_token", str(why), "resume_token")
             else:
-                await refuse(socket, EXPIRED, "there is no such session any more; begin a new one", "session_id")
-            return
-        except (Busy, DirectoryDown) as why:
-            log.warning("session %s is not taken over: %s", wanted.session, why)
-            await refuse(socket, "server_busy", "no session can be taken over now; try again soon", close=TRY_LATER)
-            return
-        carrier = WebSocketCarrier(socket, dialect, self._counters, joins=True)
-        try:
-            dialect.recall(noted(found.note, DUPLEX))
-            dialect.outbox.go_on(wanted.after)
-            handle = manager.go_on(found, carrier)
-        except Rejected as why:
-            manager.keeper.let_go(found)
-            await refuse(socket, EXPIRED, f"{why.message}; begin a new one", "session_id")
+                await refuse(socket, EXPIRED, str(why), "session_id")
         except Busy as why:
             await refuse(socket, "server_busy", str(why), close=TRY_LATER)
+        except DirectoryDown as why:
+            log.warning("session %s is not taken over: %s", wanted.session, why)
+            await refuse(socket, "server_busy", "no session can be taken over now; try again soon", close=TRY_LATER)
         else:
             dialect.attach(handle.session, handle.resume_token, handle.attachment, wanted.after)
             self._keep(_Kept(dialect, handle, wanted.token))
@@ -180,13 +173,7 @@ class Resumables:
 
     def _keep(self, kept: _Kept) -> None:
         self._kept[kept.handle.session] = kept
-        dialect = kept.dialect
-
-        def keep() -> None:
-            kept.handle.note(lambda: {"kind": DUPLEX, "dialect": cast(Plain, dialect.note())})
-
-        dialect.changed = keep
-        keep()
+        keep_noted(kept.dialect, lambda: kept.handle, DUPLEX)
         task = asyncio.create_task(self._forget(kept.handle), name=f"{kept.handle.session}-kept")
         self._forgetting.add(task)
         task.add_done_callback(self._forgetting.discard)
@@ -196,7 +183,36 @@ class Resumables:
         del self._kept[handle.session]
 
 
-def noted(note: Plain, kind: str) -> Plain:
+async def go_on(
+    manager: SessionManager, session: str, token: str, dialect: RealtimeDialect, kind: str, carrier: CarrierPort
+) -> SessionHandle:
+    """Go on with another process's session, with `carrier` and its `dialect`, which recalls what was noted.
+
+    `kind`: of the clients that come back to such sessions. Raises NotResumable, Busy, DirectoryDown.
+    """
+    found = await manager.recover(session, dialect.config.tenant, token)
+    try:
+        dialect.recall(_noted(found.note, kind))
+    except Rejected as why:
+        manager.keeper.let_go(found)
+        raise NotResumable("unknown_session", f"{why.message}; begin a new one") from why
+    return manager.go_on(found, carrier)
+
+
+def keep_noted(dialect: RealtimeDialect, handle: Callable[[], SessionHandle], kind: str) -> None:
+    """Keep with the session, from now on, what `go_on` needs of its dialect. `handle`: of the newest connection."""
+
+    def note() -> Plain:
+        return {"kind": kind, "dialect": cast(Plain, dialect.note())}
+
+    def keep() -> None:
+        handle().note(note)
+
+    dialect.changed = keep
+    keep()
+
+
+def _noted(note: Plain, kind: str) -> Plain:
     """What the dialect noted of a session that clients of `kind` come back to. Raises Rejected."""
     if not isinstance(note, dict) or note.get("kind") != kind:
         raise Rejected("invalid_value", f"the session was not begun by a client of the kind {kind!r}", "session_id")
