@@ -9,15 +9,13 @@ from sessions.core.timeline import Ticks
 from sessions.counters import Counters
 from sessions.figures import Figure
 from sessions.keeper import Keeper
+from sessions.manager import Observer
 
 from .settings import Settings, SettingsError
 from .voice_metrics import VoiceMetrics
 
 
-class _Traced(Protocol):
-    def opened(self, session: str, now: Ticks) -> None: ...
-    def figures(self, session: str, figures: Sequence[Figure]) -> None: ...
-    def closed(self, session: str) -> None: ...
+class _Traced(Observer, Protocol):
     def close(self) -> None: ...
 
 

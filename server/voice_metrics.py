@@ -30,42 +30,18 @@ class VoiceMetrics:
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
-        self._turn = Histogram(
-            "talkover_turn_latency_seconds",
-            "From the true end of the user's speech to the first sample of the answer",
-            buckets=LATENCIES,
-            registry=registry,
-        )
-        self._endpoint = Histogram(
-            "talkover_endpoint_delay_seconds",
-            "From the true end of the user's speech to the decision that the turn is over",
-            buckets=LATENCIES,
-            registry=registry,
-        )
-        self._stage = Histogram(
-            "talkover_stage_seconds",
-            "From the true end of the user's speech to a stage of the answer",
-            ("stage",),
-            buckets=LATENCIES,
-            registry=registry,
-        )
-        self._stop = Histogram(
-            "talkover_interruption_stop_seconds",
-            "From the onset of the user's speech to the moment from which nothing more was sent",
-            buckets=STOPS,
-            registry=registry,
-        )
-        self._commit = Histogram(
-            "talkover_interruption_commit_seconds",
-            "From the onset of the user's speech to the decision that it is an interruption",
-            buckets=STOPS,
-            registry=registry,
-        )
-        self._unheard = Histogram(
-            "talkover_unheard_audio_seconds",
-            "Audio that had been sent and was not heard any more, for each interruption",
-            buckets=UNHEARD,
-            registry=registry,
+
+        def seconds_of(name: str, about: str, buckets: Sequence[float], *labels: str) -> Histogram:
+            return Histogram(f"talkover_{name}_seconds", about, labels, buckets=buckets, registry=registry)
+
+        end, onset = "From the true end of the user's speech to", "From the onset of the user's speech to"
+        self._turn = seconds_of("turn_latency", f"{end} the first sample of the answer", LATENCIES)
+        self._endpoint = seconds_of("endpoint_delay", f"{end} the decision that the turn is over", LATENCIES)
+        self._stage = seconds_of("stage", f"{end} a stage of the answer", LATENCIES, "stage")
+        self._stop = seconds_of("interruption_stop", f"{onset} the moment from which nothing more was sent", STOPS)
+        self._commit = seconds_of("interruption_commit", f"{onset} the decision that it is an interruption", STOPS)
+        self._unheard = seconds_of(
+            "unheard_audio", "Audio that had been sent and was not heard any more, for each interruption", UNHEARD
         )
         self._epochs = Counter(
             "talkover_interruptions", "Ends of what was being said, by cause", ("cause",), registry=registry
