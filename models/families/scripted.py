@@ -15,6 +15,7 @@ from sessions.core.events import EngineDone, EngineStage, EngineText, EngineTool
 from sessions.core.fence import Fence
 from sessions.ports import Busy, Emit, EngineCapabilities
 
+from .fenced import advanced
 from .lane import ResponseLane
 from .scheduler import Cancellable, Scheduler, TimerThread
 from .script import RATE, PreparedReply, Script, ScriptError
@@ -130,14 +131,9 @@ class ScriptedEngine:
 
     def advance(self, fence: Fence) -> None:
         with self._lock:
-            session = self._sessions.get(fence.session)
+            session = advanced(self._sessions, fence, self._counters)
             if session is None:
-                self._counters["requests_unknown"] += 1
                 return
-            if fence.order < session.fence.order:
-                self._counters["requests_stale"] += 1
-                return
-            session.fence = fence
             for response in [name for name, lane in session.lanes.items() if lane.fence.order < fence.order]:
                 self._stop(session, response)
 
