@@ -29,6 +29,7 @@ from sessions.ports import Busy, Emit, EngineCapabilities
 
 from ...envelope import StaleFence, TransferRefused
 from ...priority import PROMPT, lower_priority
+from ..fenced import advanced
 from .clauses import ClauseCutter
 from .reply import Clause, OpenSession, Reply, codes_contract
 from .speakable import Speakable, SpokenWord
@@ -174,14 +175,9 @@ class EmbeddedEngine:
 
     def advance(self, fence: Fence) -> None:
         with self._changed:
-            session = self._sessions.get(fence.session)
+            session = advanced(self._sessions, fence, self._counters)
             if session is None:
-                self._counters["requests_unknown"] += 1
                 return
-            if fence.order < session.fence.order:
-                self._counters["requests_stale"] += 1
-                return
-            session.fence = fence
             stale = [reply for reply in session.replies.values() if reply.request.fence.order < fence.order]
         self._stop(stale)
 

@@ -25,6 +25,7 @@ from sessions.ports import Busy, Emit, EngineCapabilities
 
 from ...caches import CacheMetrics
 from ...priority import PROMPT, lower_priority
+from ..fenced import advanced
 from .code2wav import Code2Wav, Window
 from .encoders import TOGETHER, Encoders
 from .errors import MediaError
@@ -201,14 +202,9 @@ class OmniEngine:
 
     def advance(self, fence: Fence) -> None:
         with self._changed:
-            session = self._sessions.get(fence.session)
+            session = advanced(self._sessions, fence, self._counters)
             if session is None:
-                self._counters["requests_unknown"] += 1
                 return
-            if fence.order < session.fence.order:
-                self._counters["requests_stale"] += 1
-                return
-            session.fence = fence
             self._stop([reply for reply in session.replies.values() if reply.request.fence.order < fence.order])
 
     def close(self, session: str) -> None:
