@@ -22,11 +22,15 @@ def test_cost_is_per_second_and_session_and_per_frame() -> None:
 
 
 def test_what_a_process_used_is_told_apart_by_threads_and_grows() -> None:
-    before = cpu(os.getpid())
-    while (used := cpu(os.getpid()) - before).main < 0.02:
+    def now() -> Cpu:
+        os.sched_yield()  # the scheduler books what a thread used when it turns to another, or at its next tick
+        return cpu(os.getpid())
+
+    before = now()
+    while (used := now() - before).main < 0.02:
         sum(range(10_000))
     assert used.total == pytest.approx(used.main + used.others)
-    assert used.others > -0.015, "the kernel counts threads and the whole process in ticks of 10 ms, apart"
+    assert used.others > -0.001
 
 
 async def test_the_bare_echo_server_echoes_and_ends_with_its_block() -> None:
