@@ -210,8 +210,8 @@ from tests.models.workers import puppet
 
 if __name__ == "__main__":
     engine = WorkerEngine(ProcessLaunch(puppet.{build}), progress=lambda stage, fraction: print(stage, flush=True))
-    print("pid", engine.vitals.pid, flush=True)
     try:
+        print("pid", engine.vitals.pid, flush=True)
         threading.Event().wait()
     except KeyboardInterrupt:
         engine.shutdown()
