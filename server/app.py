@@ -353,6 +353,7 @@ class Talkover:
         """Itself, metered where there are limits. Raises Rejected where its session would begin with what cannot be."""
         self._check_possible(dialect.config)
         dialect.recorded = self.settings.record is not None
+        dialect.sees = self.manager is not None and self.manager.engine.capabilities.images
         if self.limits.any:
             dialect.meter = self.limits.of(dialect.config.tenant)
         return dialect
