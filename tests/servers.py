@@ -19,7 +19,7 @@ import httpx
 
 ROOT = Path(__file__).resolve().parent.parent
 
-Engine = Literal["embedded", "scripted", "duplex-script", "moshi"]
+Engine = Literal["embedded", "scripted", "duplex-script", "moshi", "qwen3-omni"]
 
 
 class ServerFailed(Exception):

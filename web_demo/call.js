@@ -7,6 +7,9 @@ import { authorization } from './settings.js';
 const GATHER_MS = 1500;
 const OPEN_MS = 10_000;
 const POST_MS = 20_000;
+/** Bytes of a message that every peer takes (RFC 8841 section 6.1), and that the server takes at most. */
+const SAFE_MESSAGE = 64 * 1024;
+const LONGEST_MESSAGE = 256 * 1024;
 
 /**
  * @typedef {Record<string, any>} ServerEvent  An event of the Realtime API.
@@ -126,6 +129,11 @@ export class Call extends EventTarget {
     if (!answer.ok) throw new Explained(callProblem(answer.status, errorOf(text)));
     this.#location = answer.headers.get('Location') ?? '';
     return text;
+  }
+
+  /** Bytes of the longest message that the server takes of a call. */
+  get longest() {
+    return Math.min(this.#peer.sctp?.maxMessageSize ?? SAFE_MESSAGE, LONGEST_MESSAGE);
   }
 
   /** @param {ServerEvent} event */

@@ -16,8 +16,12 @@ export class Captions {
   #blocks = new Map();
   #follows = true;
 
-  /** @param {import('./conversation.js').Conversation} conversation */
-  constructor(conversation) {
+  /**
+   * @param {import('./conversation.js').Conversation} conversation
+   * @param {(digest: string) => HTMLElement|null} picture  Of an image in it, where this page has one.
+   */
+  constructor(conversation, picture) {
+    this.picture = picture;
     conversation.addEventListener('entry', (event) => this.#show(/** @type {CustomEvent} */ (event).detail));
     conversation.addEventListener('removed', (event) => this.#remove(/** @type {CustomEvent} */ (event).detail));
     this.#frame.addEventListener('scroll', () => {
@@ -45,10 +49,23 @@ export class Captions {
     block.hidden = entry.side === 'agent' && !entry.text && !entry.unheard && entry.state === 'open';
     block.replaceChildren(
       make('span', 'who', NAMES[entry.side], ...(entry.typed ? [make('span', 'how', 'typed')] : [])),
-      words(entry),
+      ...(entry.images.length ? [this.#images(entry)] : []),
+      ...(entry.images.length && !entry.text && entry.state === 'done' ? [] : [words(entry)]),
       make('span', 'remarks', ...remarks(entry).map((remark) => make('span', 'remark', remark))),
     );
     this.#follow();
+  }
+
+  /** @param {Entry} entry */
+  #images(entry) {
+    const pictures = entry.images.map((digest) => {
+      const picture = this.picture(digest);
+      picture?.setAttribute('role', 'img');
+      picture?.setAttribute('aria-label', 'Image');
+      // After a reload the page knows only that there was one.
+      return picture ?? make('span', 'remark', 'image');
+    });
+    return make('span', 'pictures', ...pictures);
   }
 
   /** @param {Entry} entry */

@@ -16,6 +16,8 @@ export class Controls extends EventTarget {
   #push = byId('push', HTMLButtonElement);
   #text = byId('text', HTMLInputElement);
   #send = byId('send', HTMLButtonElement);
+  /** Whether something goes along with the next message, so that it needs no words. */
+  attached = false;
   #pressed = false;
   #pushes = false;
 
@@ -36,7 +38,7 @@ export class Controls extends EventTarget {
     byId('say', HTMLFormElement).addEventListener('submit', (event) => {
       event.preventDefault();
       const text = this.#text.value.trim();
-      if (!text) return;
+      if (!text && !this.attached) return;
       this.#text.value = '';
       this.dispatchEvent(new CustomEvent('say', { detail: text }));
     });
@@ -112,6 +114,7 @@ export class Controls extends EventTarget {
     this.#push.disabled = !live || muted || !microphone;
     this.#stop.disabled = !live || !cuttable;
     this.#text.disabled = this.#send.disabled = !live;
-    this.#text.placeholder = live ? 'Type a message' : 'Type, once you are connected';
+    const message = this.attached ? 'Type or say what about it' : 'Type a message';
+    this.#text.placeholder = live ? message : 'Type, once you are connected';
   }
 }

@@ -14,6 +14,7 @@
  * @property {string} response    Of an agent's entry.
  * @property {number|null} heardMs  How much of an interrupted answer was heard.
  * @property {string} heardBy     What that rests on: 'report', 'model', or '' where it was not said.
+ * @property {string[]} images    Of a user's entry: the digests of the images in it, '' where one is not known.
  * @property {string[]} heeded    What the user said meanwhile without interrupting.
  */
 
@@ -64,6 +65,7 @@ export class Conversation extends EventTarget {
         response: '',
         heardMs: null,
         heardBy: '',
+        images: [],
         heeded: [],
         ...first,
       };
@@ -102,6 +104,7 @@ export class Conversation extends EventTarget {
     for (const entry of saved) {
       if (typeof entry?.id !== 'string' || typeof entry.text !== 'string') continue;
       if (this.find(entry.id)) continue;
+      if (!Array.isArray(entry.images)) entry.images = [];
       // The connection that carried it is gone: nothing more of it comes.
       this.upsert(entry.id, { ...entry, state: entry.state === 'open' ? 'done' : entry.state });
     }
@@ -168,9 +171,13 @@ const HANDLERS = {
   },
   'conversation.item.added': (c, { item }) => {
     if (item.role !== 'user') return;
-    const part = item.content?.[0];
-    if (part?.type === 'input_text') c.upsert(item.id, { side: 'user', typed: true, state: 'done', text: part.text });
-    else c.upsert(item.id, { side: 'user', tentative: true });
+    /** @type {Record<string, any>[]} */
+    const parts = item.content ?? [];
+    const text = parts.find(({ type }) => type === 'input_text')?.text ?? '';
+    const images = parts.filter(({ type }) => type === 'input_image').map(({ x_sha256: digest }) => digest ?? '');
+    const given = Boolean(text) || (images.length > 0 && !parts.some(({ type }) => type === 'input_audio'));
+    if (given) c.upsert(item.id, { side: 'user', typed: Boolean(text), state: 'done', text, images });
+    else c.upsert(item.id, { side: 'user', tentative: true, images });
   },
   'conversation.item.deleted': (c, { item_id }) => c.remove(item_id),
   'conversation.item.truncated': () => {},

@@ -8,6 +8,7 @@ import { byId } from './dom.js';
 import { Explained, soundProblem } from './explain.js';
 import { Figures } from './figures.js';
 import { Health } from './health.js';
+import { Images, contents } from './images.js';
 import { Levels, loadTap } from './levels.js';
 import { Marks } from './marks.js';
 import { Meter } from './meters.js';
@@ -19,6 +20,7 @@ import { Session } from './session.js';
 import { choices, keepResume, keptResume } from './settings.js';
 import { Stage } from './stage.js';
 import { Status } from './status.js';
+import { Steps } from './steps.js';
 import { tab } from './store.js';
 import { applyTheme } from './theme.js';
 import { Timeline } from './timeline.js';
@@ -48,6 +50,8 @@ class App {
   stage = new Stage();
   session = new Session();
   figures = new Figures(this.user.activity, this.agent.activity);
+  steps = new Steps();
+  images = new Images();
   health = new Health();
   /** @type {AudioContext|null} */
   context = null;
@@ -59,7 +63,7 @@ class App {
   #controls = new Controls();
   #preferences = new Preferences();
   #status = new Status();
-  #panel = new Panel(this.figures);
+  #panel = new Panel(this.figures, this.steps);
   #timeline = new Timeline({ user: this.user, agent: this.agent }, this.marks);
   #meters = [new Meter('user', this.user), new Meter('agent', this.agent)];
   #levelsSeen = 0;
@@ -72,13 +76,15 @@ class App {
   #asking = false;
 
   constructor() {
-    new Captions(this.conversation);
+    new Captions(this.conversation, (digest) => this.images.picture(digest));
     this.#controls.addEventListener('talk', () => (this.#running ? void this.end() : void this.start()));
     this.#controls.addEventListener('mute', () => this.mute());
     this.#controls.addEventListener('stop', () => this.stopAnswer());
     this.#controls.addEventListener('press', () => this.#press());
     this.#controls.addEventListener('release', () => void this.#release());
     this.#controls.addEventListener('say', (event) => this.say(/** @type {CustomEvent} */ (event).detail));
+    this.images.addEventListener('problem', (event) => this.#problem(/** @type {CustomEvent} */ (event).detail));
+    this.images.addEventListener('changed', () => this.#show());
     this.#preferences.addEventListener('theme', () => this.#timeline.recolour());
     this.#preferences.addEventListener('microphone', () => void this.#changeMicrophone());
     this.#preferences.addEventListener('turns', () => this.#changeTurns());
@@ -167,13 +173,24 @@ class App {
   /** @param {string} text */
   say(text) {
     this.stopAnswer();
-    const content = [{ type: 'input_text', text }];
-    this.session.send({ type: 'conversation.item.create', item: { type: 'message', role: 'user', content } });
+    this.#give(text);
     this.session.send({ type: 'response.create' });
+  }
+
+  /**
+   * Puts into the conversation what waits above the line of text, and words.
+   * @param {string} text
+   */
+  #give(text) {
+    const urls = this.images.take().map(({ url }) => url);
+    for (const content of contents(urls, text, this.session.call?.longest ?? 0)) {
+      this.session.send({ type: 'conversation.item.create', item: { type: 'message', role: 'user', content } });
+    }
   }
 
   #press() {
     this.stopAnswer();
+    this.#give('');
     this.#pressedAt = performance.now();
     this.session.send({ type: 'input_audio_buffer.clear' });
     this.microphone.open = true;
@@ -310,11 +327,15 @@ class App {
     if (event.type === 'error' && !HARMLESS.has(event.error.code)) {
       this.#problem({ code: event.error.code ?? 'error', title: 'The server refused something.', remedy: event.error.message });
     }
+    // Images belong to what is being said: they are there before its end is decided.
+    if (event.type === 'input_audio_buffer.speech_started') this.#give('');
     if (event.type === 'x_talkover.playback_cleared') this.#panel.showHeardBy(event.heard_by);
     this.conversation.take(event);
     this.marks.take(event, at);
     this.stage.take(event);
     this.figures.take(event, at);
+    this.steps.take(event, at);
+    this.#panel.showSteps();
     this.#show();
   }
 
@@ -384,6 +405,8 @@ class App {
     recording.hidden = !this.session.recorded || !this.session.id;
     if (!recording.hidden) recording.href = `/replay/${encodeURIComponent(this.session.id)}`;
     byId('welcome').hidden = state !== 'idle' || this.conversation.entries.length > 0;
+    this.images.show(state === 'live' && this.session.sees, this.session.call?.longest ?? 0);
+    this.#controls.attached = this.images.any;
     this.#controls.show({
       state,
       ready: this.health.ready,

@@ -1,8 +1,12 @@
 /** The live figures on the page. */
 
-import { byId, write } from './dom.js';
+import { byId, make, write } from './dom.js';
+import { STEPS } from './steps.js';
 
-/** @typedef {import('./figures.js').Figures} Figures */
+/**
+ * @typedef {import('./figures.js').Figures} Figures
+ * @typedef {import('./steps.js').Steps} Steps
+ */
 
 const NONE = '–';
 
@@ -15,9 +19,16 @@ export class Panel {
   /** Round trips by the playback channel: over the way that commands take, unlike ICE's own, every 50 ms. @type {number[]} */
   #trips = [];
 
-  /** @param {Figures} figures */
-  constructor(figures) {
+  /** What is shown of the answer's stages, as text. */
+  #shown = '';
+
+  /**
+   * @param {Figures} figures
+   * @param {Steps} steps
+   */
+  constructor(figures, steps) {
     this.figures = figures;
+    this.steps = steps;
   }
 
   /** @param {number} ms */
@@ -33,6 +44,26 @@ export class Panel {
     write(byId('first-audio-median'), firstAudio.count > 1 ? `median ${short(firstAudio.median)}` : '');
     write(byId('stop-time'), short(stop.last));
     write(byId('stop-time-median'), stop.count > 1 ? `median ${short(stop.median)}` : '');
+  }
+
+  /** How far the newest answer is made: each stage by itself, never the fastest as "latency". */
+  showSteps() {
+    const { reached } = this.steps;
+    const told = Object.entries(STEPS).flatMap(([stage, name]) => {
+      const ms = reached.get(stage);
+      return ms === undefined ? [] : [{ stage, name, time: fine(ms) }];
+    });
+    const text = told.map(({ name, time }) => name + time).join();
+    if (text === this.#shown) return;
+    this.#shown = text;
+    byId('steps').hidden = !told.length;
+    byId('steps-list').replaceChildren(
+      ...told.map(({ stage, name, time }) => {
+        const step = make('span', 'step', make('span', '', name), make('b', '', time));
+        step.dataset.stage = stage;
+        return step;
+      }),
+    );
   }
 
   /** @param {import('./call.js').NetworkFigures} network */

@@ -37,6 +37,8 @@ export class Session extends EventTarget {
   id = '';
   /** Whether the server says that it records it. */
   recorded = false;
+  /** Whether its engine takes images. */
+  sees = false;
   #abort = new AbortController();
   #track = /** @type {MediaStreamTrack|null} */ (null);
   /** When the server was last heard of. */
@@ -143,6 +145,7 @@ export class Session extends EventTarget {
     if (event.type === 'session.created' || event.type === 'session.updated') {
       this.id = event.session.id ?? this.id;
       this.recorded = event.session.x_talkover?.recording === true;
+      this.sees = event.session.x_talkover?.images === true;
       const token = event.session.x_talkover?.resume_token;
       if (token) keepResume({ session: this.id, token, at: Date.now() });
     }

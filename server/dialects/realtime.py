@@ -94,6 +94,8 @@ class RealtimeDialect:
         """What counts this client's responses, where there are limits."""
         self.recorded = False
         """Whether the server records; stands in `session.x_talkover.recording`."""
+        self.sees = False
+        """Whether the engine takes images; stands in `session.x_talkover.images`."""
         self.changed: Callable[[], None] = lambda: None
         """Called when another session object is in force."""
         self._head: tuple[str, str] = ("", "")
@@ -123,10 +125,10 @@ class RealtimeDialect:
     def _shown(self) -> Object:
         """What the client sees of its session."""
         shown = kinds.shown(self._session)
-        if not self.recorded or self._config.recording_consent == "refused":
-            return shown
+        said = {"recording": self.recorded and self._config.recording_consent != "refused", "images": self.sees}
+        true: Object = {name: True for name, value in said.items() if value}
         own = shown.get("x_talkover")
-        return {**shown, "x_talkover": {**(own if isinstance(own, Mapping) else {}), "recording": True}}
+        return {**shown, "x_talkover": {**(own if isinstance(own, Mapping) else {}), **true}} if true else shown
 
     # --- a session that goes on in another process -------------------------------------------------------------------
 

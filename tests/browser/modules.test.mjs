@@ -8,8 +8,10 @@ const { Gate, IMPATIENT, MARGIN, UNANSWERED, rtpDistance } = await import(at('ga
 const { Activity } = await import(at('activity.js'));
 const { Conversation } = await import(at('conversation.js'));
 const { Figures, median } = await import(at('figures.js'));
+const { contents } = await import(at('images.js'));
 const { Marks } = await import(at('marks.js'));
 const { Stage } = await import(at('stage.js'));
+const { Steps } = await import(at('steps.js'));
 const { answers, struck } = await import(at('replay/scene.js'));
 const { View, clock, gridStep, readLink, writeLink } = await import(at('replay/view.js'));
 
@@ -301,6 +303,53 @@ test('captions outlive a reload, and what was being said then is finished', () =
   conversation.restore('junk');
   conversation.restore([null, { id: 3 }]);
   assert.equal(conversation.entries.length, 1);
+});
+
+test('an image of the user is an entry of its own or lies with its words', () => {
+  const conversation = new Conversation();
+  const added = (id, ...content) => conversation.take({ type: 'conversation.item.added', item: { id, role: 'user', content } });
+  added('a', { type: 'input_image', x_sha256: 'd1' });
+  added('b', { type: 'input_image', x_sha256: 'd2' }, { type: 'input_text', text: 'What is this?' });
+  added('c', { type: 'input_image', x_sha256: 'd3' }, { type: 'input_audio', transcript: null });
+  const told = conversation.entries.map(({ text, images, typed, tentative, state }) => [text, images, typed, tentative, state]);
+  assert.deepEqual(told, [
+    ['', ['d1'], false, false, 'done'],
+    ['What is this?', ['d2'], true, false, 'done'],
+    ['', ['d3'], false, true, 'open'],
+  ]);
+  const next = new Conversation();
+  next.restore(JSON.parse(JSON.stringify(conversation.save())));
+  assert.deepEqual(next.find('b').images, ['d2']);
+});
+
+test('words go with the last image where both fit into a message', () => {
+  const image = (url) => ({ type: 'input_image', image_url: url });
+  const words = { type: 'input_text', text: 'What is this?' };
+  assert.deepEqual(contents([], 'What is this?', 65_536), [[words]]);
+  assert.deepEqual(contents(['data:a', 'data:b'], 'What is this?', 65_536), [[image('data:a')], [image('data:b'), words]]);
+  assert.deepEqual(contents(['data:a'], '', 65_536), [[image('data:a')]]);
+  assert.deepEqual(contents([], '', 65_536), []);
+  const large = `data:${'a'.repeat(65_000)}`;
+  assert.deepEqual(contents([large], 'What is this?', 65_536), [[image(large)], [words]]);
+  const long = 'ü'.repeat(20_000);
+  assert.deepEqual(contents([large.slice(0, 30_000)], long, 65_536).length, 2, 'bytes are counted, not characters');
+});
+
+test('each stage of the newest answer is told by itself', () => {
+  const steps = new Steps();
+  const reach = (response, stage, at, more = {}) => steps.take({ type: 'x_talkover.stage_reached', response, stage, ...more }, at);
+  reach('', 'ends_soon', 0);
+  reach('r1', 'words', 1000, { elapsed_ms: 500 });
+  reach('r1', 'first_token', 1100, { elapsed_ms: 612 });
+  reach('r1', 'first_token', 1400, { elapsed_ms: 900 });
+  reach('r1', 'first_code', 1200, { elapsed_ms: 700 });
+  reach('r1', 'anything_new', 1250);
+  assert.deepEqual([...steps.reached], [['first_token', 612], ['first_code', 700]]);
+  // A server that tells no times: since the engine began.
+  reach('r2', 'words', 5000);
+  assert.deepEqual([...steps.reached], []);
+  reach('r2', 'first_audio', 5230);
+  assert.deepEqual([...steps.reached], [['first_audio', 230]]);
 });
 
 // --- timeline and stage ------------------------------------------------------------------------------------------

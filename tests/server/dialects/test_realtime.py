@@ -53,6 +53,20 @@ MULAW_OUT = {"output": {"format": {"type": "audio/pcmu"}}}
 # --- the session ---------------------------------------------------------------------------------------------------
 
 
+def test_the_session_says_whether_it_is_recorded_and_whether_its_engine_sees(
+    dialect: RealtimeDialect, valid: Validate
+) -> None:
+    (event,) = valid(dialect.open("sess_1"))
+    assert event["session"]["x_talkover"] == {"notices": False}
+    dialect.recorded = dialect.sees = True
+    (event,) = valid(dialect.open("sess_1"))
+    assert event["session"]["x_talkover"] == {"notices": False, "recording": True, "images": True}
+    refused = RealtimeDialect("talkover", SessionConfig(recording_consent="refused"))
+    refused.recorded = refused.sees = True
+    (event,) = valid(refused.open("sess_1"))
+    assert event["session"]["x_talkover"] == {"notices": False, "images": True}
+
+
 def test_the_greeting_shows_the_whole_effective_session(valid: Validate) -> None:
     (event,) = valid(RealtimeDialect("talkover", SessionConfig(voice="anna")).open("sess_1"))
     assert event["type"] == "session.created"
