@@ -41,7 +41,15 @@ class Keypad:
             self._out.append(ClearTimer("keys"))
             self.entered()
         else:
-            self._out.append(SetTimer("keys", s.now + from_ms(s.config.keys_pause_ms)))
+            self._wait()
+
+    def go_on(self) -> None:
+        """The timers of the owner before are gone, and the caller has lost a moment: the pause begins again."""
+        if self._s.keys:
+            self._wait()
+
+    def _wait(self) -> None:
+        self._out.append(SetTimer("keys", self._s.now + from_ms(self._s.config.keys_pause_ms or 0)))
 
     def entered(self) -> None:
         """Timer "keys": no other key followed; what was pressed is a turn of the user."""

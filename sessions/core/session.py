@@ -207,8 +207,9 @@ class Session:
         if not s.opened:
             s.opened = True
             self._open_ports()
-            if s.config.greet_after_ms is not None:
-                self._out.append(SetTimer("greet", s.now + from_ms(s.config.greet_after_ms)))
+        if s.config.greet_after_ms is not None and not s.conversation.items:
+            # Of every carrier that finds nothing said: what was to be said to the one before was not heard.
+            self._out.append(SetTimer("greet", s.now + from_ms(s.config.greet_after_ms)))
 
     def _greet(self) -> None:
         """Timer "greet": if nobody has said anything since the beginning, the agent does."""
@@ -291,6 +292,7 @@ class Session:
             self._open_ports()
         self._part()
         self._listening.abandon()
+        self._keypad.go_on()
         self._wait_for_another("")
 
     def _close(self, event: Close) -> None:

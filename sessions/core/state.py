@@ -175,9 +175,14 @@ class State:
         return Fence(self.session, self.incarnation, self.epoch)
 
     def fresh_id(self, prefix: str) -> str:
-        """An id that no other thing in this session has; the same in every replay."""
+        """An id that no other thing in this session has; the same in every replay.
+
+        It names the owner where that is not the first: what the one before gave an id to in its last moment may be
+        unknown to its successor, and known to the client.
+        """
         self.serial += 1
-        return f"{prefix}_{self.session.rpartition('_')[2]}_{self.serial:04d}"
+        owner = "" if self.incarnation == 1 else f"{self.incarnation}_"
+        return f"{prefix}_{self.session.rpartition('_')[2]}_{owner}{self.serial:04d}"
 
     def fresh_request(self, kind: Literal["turn", "look", "partial", "assess"], item: str, end: Ticks) -> int:
         self.serial += 1

@@ -132,6 +132,9 @@ class Driver:
         """Whether the last event was not taken, or was found to be taken wrongly."""
         self.former: Session | None = None
         """The session as its former owner, which may not know that it is one, still has it."""
+        self._owners = incarnation
+        self._asleep: list[Event] | None = None
+        """What waits for a former owner that is stopped."""
         self._saved: tuple[Plain, int] = self.session.snapshot(), 0
 
     # --- events ----------------------------------------------------------------------------------------------------
@@ -165,6 +168,9 @@ class Driver:
     def _post_to_former(self, event: Event) -> None:
         """A former owner that lives on sees what happens too; nothing that it wants may be let through."""
         if self.former is None or isinstance(event, OwnershipTaken):
+            return
+        if self._asleep is not None:
+            self._asleep.append(event)
             return
         fence = self.session.fence
         for effect in self.former.handle(event, self.now):
@@ -280,14 +286,41 @@ class Driver:
 
     def take_over(self) -> list[Effect]:
         """Another owner goes on: from what was saved, the events since, and nothing else."""
+        self.succeed()
+        return self.claim()
+
+    def succeed(self, lost: int = 0) -> None:
+        """Build the session that another owner goes on with. The newest `lost` events were never written: nothing that
+        comes of them, or was planned, reaches the successor."""
         snapshot, since = self._saved
+        kept = max(since, len(self.log) - lost)
         session = Session.restore(snapshot)
-        for step in self.log[since:]:
+        for step in self.log[since:kept]:
             if session.handle(step.event, step.now) != step.effects:
                 raise Violation("6", f"{step.event} had other effects after a restore")
+        if kept < len(self.log):
+            del self.log[kept:]
+            self._queue.clear()
+            self.position = session.state.input.watermark
         self.former, self.session = self.session, session
+        self._asleep = None
         self._timers.clear()
-        return self.post(OwnershipTaken(session.state.incarnation + 1))
+
+    def claim(self) -> list[Effect]:
+        """The successor becomes the owner, as the directory of sessions counts owners."""
+        self._owners += 1
+        return self.post(OwnershipTaken(self._owners))
+
+    def stop_former(self) -> None:
+        """The former owner is stopped: it takes in nothing until it wakes up."""
+        if self.former is not None and self._asleep is None:
+            self._asleep = []
+
+    def wake_former(self) -> None:
+        """It takes in at once all that has come meanwhile."""
+        slept, self._asleep = self._asleep, None
+        for event in slept or ():
+            self._post_to_former(event)
 
 
 def notices_in(effects: Iterable[Effect], kind: type[E]) -> list[E]:
@@ -569,6 +602,13 @@ class World(Driver):
         self.peers.append(self.duplex if self.abilities.engine_turns else self.engine)
         if attach:
             self.attach()
+
+    def succeed(self, lost: int = 0) -> None:
+        super().succeed(lost)
+        if lost:
+            # The successor's requests and responses may have the numbers of those that nobody knows of any more.
+            self.perception.cancelled.clear()
+            self.engine.jobs.clear()
 
     def attach(self) -> list[Effect]:
         return self.post(self.carrier.attached)

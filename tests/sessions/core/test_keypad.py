@@ -8,10 +8,12 @@ from sessions.core.config import SessionConfig
 from sessions.core.effects import FlushCarrier, StartResponse
 from sessions.core.events import DigitPressed
 from sessions.core.notices import DigitHeard, EpochBegan, ItemAdded
+from sessions.core.timeline import from_ms
 
 from .driver import World, effects_in, notices_in
 
 CONFIG = SessionConfig(keys_pause_ms=1000)
+RESUMABLE = replace(CONFIG, grace=from_ms(20_000))
 
 
 def started(world: World) -> int:
@@ -89,3 +91,52 @@ def test_an_answering_machine_is_not_talked_over() -> None:
     assert started(world) == 0
     world.quiet(800)
     assert started(world) == 1
+
+
+def test_keys_that_waited_for_another_wait_again_at_the_owner_who_goes_on() -> None:
+    world = World(RESUMABLE)
+    world.post(DigitPressed("4"))
+    world.wait(900)
+    world.take_over()
+    world.attach()
+    world.wait(900)
+    assert started(world) == 0
+    world.post(DigitPressed("2"))
+    world.wait(1100)
+    [order] = world.effects(StartResponse)
+    assert [entry.text for entry in order.context] == ["[keys pressed: 42]"]
+
+
+def test_keys_end_as_a_turn_although_nobody_presses_another_one_after_a_takeover() -> None:
+    world = World(RESUMABLE)
+    world.post(DigitPressed("4"))
+    world.take_over()
+    world.attach()
+    world.wait(1100)
+    assert started(world) == 1
+
+
+def test_the_agent_greets_although_its_owner_died_before() -> None:
+    world = World(replace(RESUMABLE, greet_after_ms=1500))
+    world.wait(1000)
+    world.take_over()
+    world.wait(2000)
+    assert started(world) == 0  # to nobody
+    world.attach()
+    world.wait(3000)
+    assert started(world) == 1
+    world.take_over()
+    world.attach()
+    world.wait(20_000)
+    assert started(world) == 1
+
+
+def test_ids_of_a_new_owner_are_none_of_those_that_the_one_before_gave_in_its_last_moment() -> None:
+    world = World(RESUMABLE)
+    told = notices_in(world.post(DigitPressed("#")), ItemAdded)
+    world.succeed(lost=1)
+    world.claim()
+    world.attach()
+    again = notices_in(world.post(DigitPressed("#")), ItemAdded)
+    assert (len(told), len(again)) == (1, 1)
+    assert told[0].item.id != again[0].item.id
