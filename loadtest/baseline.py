@@ -22,7 +22,11 @@ class EchoProcess:
 
     def __enter__(self) -> EchoProcess:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "loadtest.baseline"], stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True
+            [sys.executable, "-m", "loadtest.baseline"],
+            stdout=subprocess.PIPE,
+            stdin=subprocess.PIPE,
+            text=True,
+            start_new_session=True,  # Ctrl-C is for the load, which ends it
         )
         if self._process.stdout is None or not (port := self._process.stdout.readline().strip()):
             raise RuntimeError("the echo server did not start")
