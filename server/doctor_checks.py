@@ -44,6 +44,7 @@ LIBRARIES: Final = (
 EMBEDDED: Final = (
     ("onnxruntime", "onnxruntime"),
     ("ctranslate2", "ctranslate2"),
+    ("onnx", "onnx"),
     ("tokenizers", "tokenizers"),
     ("gguf", "gguf"),
     ("hibari-tts", "hibari"),
