@@ -141,6 +141,11 @@ class StateCache(Generic[V]):
         self._let_go(gone)
         return True
 
+    def held(self, tenant: str) -> int:
+        """How many states of one tenant there are."""
+        with self._lock:
+            return sum(entry.tenant == tenant for entry in self._entries)
+
     def evict(self, *, tenant: str | None = None) -> int:
         """Let go of all of one tenant, or of everything; how many there were."""
         with self._lock:

@@ -10,6 +10,7 @@ import math
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 from starlette.applications import Starlette
@@ -17,6 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route, WebSocketRoute
+from starlette.types import ASGIApp
 from starlette.websockets import WebSocket
 
 from sessions.core.commands import (
@@ -34,10 +36,10 @@ from sessions.manager import SessionManager
 from sessions.ports import Busy
 
 from . import http
-from .auth import SUBPROTOCOL, Access, Denied, Grant
+from .auth import SUBPROTOCOL, Access, Denied, Grant, Scope, used_up
 from .calls import Calls, peer_settings
 from .carriers.websocket import WebSocketCarrier
-from .client_secrets import MAX_BODY, ClientSecrets, NoRoom, parse_wanted
+from .client_secrets import MAX_BODY, ClientSecrets, NoRoom, UsedUp, parse_wanted
 from .cluster import Observers, keeper_of
 from .dialects.checks import Object, Rejected
 from .dialects.realtime import RealtimeDialect
@@ -45,13 +47,17 @@ from .dialects.realtime_duplex import RealtimeDuplexDialect
 from .dialects.realtime_duplex_in import switch
 from .dialects.realtime_track import TrackDialect
 from .keys import KeyRing
-from .limits import LimitedEngine, Limits
+from .limits import LimitedEngine
 from .metrics import RECENT, LoopLag, prometheus, resident_bytes
 from .models_loading import Models, load
 from .pages import Pages
 from .recording_policy import policy_of
 from .recordings import Recordings
 from .resumable import Resumables, first_message
+from .security.endpoints import TenantEndpoints
+from .security.guard import Guard
+from .security.holdings import Directory, Holdings, Registry, Shelf, Tally
+from .security.tenancy import Tenancy
 from .settings import Settings, SettingsError
 from .telephony import CALL_PREFIX, Telephony
 
@@ -80,16 +86,19 @@ class Talkover:
         self.failure: Exception | None = None
         self._workers: Callable[[], list[dict[str, object]]] = list
         self.ready = asyncio.Event()
+        self.tenancy = Tenancy(settings, self.counters)
         self.access = Access(
             KeyRing(settings.all_keys()),
             ClientSecrets(single_use=settings.ephemeral_single_use),
             open_to_all=settings.insecure_no_auth,
             origins=settings.origins,
+            tenants=self.tenancy.tenants,
+            tokens=self.tenancy.tokens,
+            wait=self.tenancy.rates.wait,
         )
-        self.limits = Limits(settings.limit_requests, settings.limit_tokens)
+        self.limits = self.tenancy.limits
         self.calls = Calls(
             peer_settings(settings),
-            settings.origins,
             self.access,
             self.counters,
             lambda: self.manager,
@@ -109,15 +118,16 @@ class Talkover:
         self.observers = Observers(settings)
         self._ending = False
         self._carriers: set[WebSocketCarrier] = set()
-        self.resumables = Resumables(self.counters, self._carriers)
+        self.resumables = Resumables(self.counters, self._carriers, self.tenancy.message_most)
         self.recordings = Recordings(
             settings.record,
             self.access,
             lambda session: self.manager is not None and session in self.manager,
             self._denied,
         )
+        self.holdings = self._holdings()
         pages = Pages()
-        self.asgi = Starlette(
+        served = Starlette(
             routes=[
                 Route("/", pages.index),
                 Route("/replay", pages.replay),
@@ -130,24 +140,63 @@ class Talkover:
                 *self.calls.routes(),
                 *self.telephony.routes(),
                 *self.recordings.routes(),
+                *TenantEndpoints(self.holdings, self.access, self._denied).routes(),
                 WebSocketRoute("/v1/realtime", self._realtime),
                 WebSocketRoute("/{path:path}", self._elsewhere),
             ],
             lifespan=self._lifespan,
             exception_handlers={HTTPException: http.from_exception},
         )
+        self.asgi: ASGIApp = Guard(
+            served,
+            self.counters,
+            origins=settings.origins,
+            strict_transport=settings.tls_cert is not None,
+            tokens=self.tenancy.tokens,
+        )
+
+    def _holdings(self) -> Holdings:
+        """Everywhere that something of a tenant may stand."""
+        tenancy, secrets, numbers = self.tenancy, self.access.secrets, self.telephony.numbers
+        return Holdings(
+            lambda: [] if self.manager is None else list(self.manager.runners()),
+            (
+                Registry("call", self.calls.of),
+                Registry("phone_call", self.telephony.of),
+                Registry("resumable", self.resumables.of),
+                Registry("lease", self.keeper.of),
+            ),
+            (
+                Tally("ephemeral_keys", secrets.of, secrets.forget),
+                Tally("limits", tenancy.remembered, tenancy.forget),
+                Tally("phone_numbers", numbers.of, numbers.forget),
+            ),
+            Shelf(self.recordings.of, self.recordings.delete, self._recorded),
+            self.keeper.port if isinstance(self.keeper.port, Directory) else None,
+            lambda: None if self.manager is None else self.manager.engine,
+        )
+
+    async def _recorded(self) -> None:
+        """Until the recordings of all sessions that have ended are written."""
+        recorder = None if self.manager is None else self.manager.recorder
+        if recorder is not None:
+            written = threading.Event()
+            recorder.submit(written.set)
+            await asyncio.to_thread(written.wait)
 
     # --- life ------------------------------------------------------------------------------------------------------
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
         self.lag.start()
+        self.tenancy.start(lambda: [] if self.manager is None else self.manager.runners())
         loading = asyncio.create_task(self._load(), name="load-models")
         try:
             yield
         finally:
             self._ending = True
             await self.lag.stop()
+            await self.tenancy.close()
             models = await self._loaded(loading)
             if self.manager is not None:
                 await self.manager.close()
@@ -208,7 +257,7 @@ class Talkover:
             max_sessions=self.settings.max_sessions,
             keeper=self.keeper,
             observer=self.observers,
-            tenant_sessions=self.settings.tenant_sessions,
+            tenant_sessions=self.tenancy.sessions_most,
         )
         await self.telephony.open()
         self._workers = models.workers
@@ -284,7 +333,7 @@ class Talkover:
 
     async def _metrics(self, request: Request) -> Response:
         try:
-            self.access.administration(request.headers)
+            self.access.administration(request.headers, Scope.OPERATE)
         except Denied as denied:
             return self._denied(denied)
         gauges = {
@@ -306,7 +355,7 @@ class Talkover:
     async def _client_secrets(self, request: Request) -> Response:
         """POST /v1/realtime/client_secrets: an ephemeral key, bound to a session configuration."""
         try:
-            grant = self.access.administration(request.headers)
+            grant = self.access.administration(request.headers, Scope.MANAGE)
             wanted = parse_wanted(await http.json_text(request, MAX_BODY))
             dialect = self._dialect("talkover", wanted.session)
             value, secret = self.access.secrets.mint(wanted, grant.tenant)
@@ -410,14 +459,18 @@ class Talkover:
             answer = http.error(400, rejected.code, rejected.message, param=rejected.param)
             await socket.send_denial_response(answer)
             return
-        carrier = WebSocketCarrier(socket, dialect, self.counters)
+        most = self.tenancy.message_most(grant.tenant)
+        carrier = WebSocketCarrier(socket, dialect, self.counters, max_message=most)
         try:
-            handle = self.manager.open(carrier, dialect.config)
+            with self.access.secrets.opening(grant.secret):
+                handle = self.manager.open(carrier, dialect.config)
         except Busy as busy:
             self.counters.add("sessions_refused")
-            await _refuse(socket, "server_busy", str(busy), busy.retry_after)
+            await socket.send_denial_response(http.busy(busy))
             return
-        self._opened(grant)
+        except UsedUp as used:
+            await socket.send_denial_response(self._denied(used_up(used)))
+            return
         try:
             await _accept(socket)
         except BaseException:
@@ -439,11 +492,8 @@ class Talkover:
         if first is not None:
             dialect.begin_with(first, self._check_possible)
         if not waits or first is not None:
-            await self.resumables.serve(socket, dialect, manager, first, lambda: self._opened(grant))
-
-    def _opened(self, grant: Grant) -> None:
-        if grant.secret is not None:
-            self.access.secrets.used(grant.secret)
+            opening = partial(self.access.secrets.opening, grant.secret)
+            await self.resumables.serve(socket, dialect, manager, first, opening)
 
 
 async def _accept(socket: WebSocket) -> None:

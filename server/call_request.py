@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Final
 
@@ -63,21 +62,9 @@ async def read(request: Request) -> Wanted:
 
 async def _form(request: Request) -> tuple[str, Object | None]:
     """The parts `sdp` and `session`. Raises BodyRefused and Rejected."""
-    declared = request.headers.get("content-length", "")
-    if declared.isdigit() and int(declared) > MAX_BODY:
-        raise http.too_large(MAX_BODY)
-    received = 0
-
-    async def bounded() -> AsyncGenerator[bytes, None]:
-        nonlocal received
-        async for piece in request.stream():
-            received += len(piece)
-            if received > MAX_BODY:
-                raise http.too_large(MAX_BODY)
-            yield piece
-
     try:
-        parser = MultiPartParser(request.headers, bounded(), max_files=4, max_fields=4, max_part_size=MAX_BODY)
+        body = http.pieces(request, MAX_BODY)
+        parser = MultiPartParser(request.headers, body, max_files=4, max_fields=4, max_part_size=MAX_BODY)
         form = await parser.parse()
     except (MultiPartException, FormParserError, KeyError) as error:
         raise Rejected(INVALID_VALUE, f"the body is not multipart/form-data as it says ({str(error)[:100]})") from None

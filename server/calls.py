@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import secrets
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -24,16 +23,17 @@ from sessions.core.events import Close
 from sessions.counters import Counters
 from sessions.handle import SessionHandle
 from sessions.manager import SessionManager
-from sessions.ownership import DirectoryDown
+from sessions.ownership import DirectoryDown, unknown
 from sessions.ports import Busy, NotResumable
 
 from . import http
-from .auth import ORIGIN, Access, Denied, Grant
+from .auth import Access, Denied, Grant, Scope, used_up
 from .call_request import Wanted, read
 from .carriers.webrtc import sdp
 from .carriers.webrtc.carrier import WebRtcCarrier
 from .carriers.webrtc.pacer import Pacer
 from .carriers.webrtc.peer import NoAddress, PeerSettings, ice_servers
+from .client_secrets import UsedUp
 from .dialects.checks import Object, Rejected
 from .dialects.realtime_track import TrackDialect
 from .resumable import go_on, keep_noted
@@ -44,8 +44,6 @@ log = logging.getLogger(__name__)
 
 CALL: Final = "call"
 """Of a session's note: that it is this kind of client's."""
-
-Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 def peer_settings(settings: Settings) -> PeerSettings:
@@ -78,18 +76,15 @@ class Calls:
     def __init__(
         self,
         settings: PeerSettings,
-        origins: Sequence[str],
         access: Access,
         counters: Counters,
         manager: Callable[[], SessionManager | None],
         dialect: Callable[[str, Sequence[Object], bool, str], TrackDialect],
         denied: Callable[[Denied], JSONResponse],
     ) -> None:
-        """`origins`: of pages elsewhere that may make calls. `manager`: None while the models are prepared. `dialect`
-        makes one for a model's name, session objects (the later over the earlier), whether the client may come back,
-        and whose it is; it raises Rejected for a wrong session object. `denied` counts and answers a refusal of
-        access."""
-        self._origins = frozenset(origins)
+        """`manager`: None while the models are prepared. `dialect` makes one for a model's name, session objects (the
+        later over the earlier), whether the client may come back, and whose it is; it raises Rejected for a wrong
+        session object. `denied` counts and answers a refusal of access."""
         self._settings = settings
         self._access = access
         self._counters = counters
@@ -102,50 +97,21 @@ class Calls:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def routes(self) -> list[BaseRoute]:
-        found: list[BaseRoute] = []
-        for path, answer in (
-            ("/v1/realtime/calls", self._create),
-            ("/v1/realtime", self._create),
-            ("/v1/realtime/calls/{call_id}/hangup", self._hangup),
-        ):
-            found.append(Route(path, self._shared(answer), methods=["POST"]))
-            if self._origins:
-                found.append(Route(path, self._preflight, methods=["OPTIONS"]))
-        return found
-
-    # --- pages of other origins (https://fetch.spec.whatwg.org/#http-cors-protocol) ----------------------------------
-
-    def _cors(self, request: Request) -> dict[str, str]:
-        origin = request.headers.get("origin")
-        if origin is None or origin not in self._origins:
-            return {}
-        return {"Access-Control-Allow-Origin": origin, "Vary": "Origin", "Access-Control-Expose-Headers": "Location"}
-
-    def _shared(self, answer: Endpoint) -> Endpoint:
-        """`answer` with what lets a page of an allowed origin read it."""
-
-        async def shared(request: Request) -> Response:
-            response = await answer(request)
-            response.headers.update(self._cors(request))
-            return response
-
-        return shared
-
-    async def _preflight(self, request: Request) -> Response:
-        allowed = self._cors(request)
-        if not allowed:
-            return http.error(403, ORIGIN, "pages of this origin may not make calls here; set --allow-origin")
-        # What the SDKs send beside the two that matter differs from version to version.
-        wanted = request.headers.get("access-control-request-headers", "authorization, content-type")
-        allowed |= {
-            "Access-Control-Allow-Methods": "POST",
-            "Access-Control-Allow-Headers": wanted[:1000],
-            "Access-Control-Max-Age": "600",
-        }
-        return Response(status_code=204, headers=allowed)
+        return [
+            Route("/v1/realtime/calls", self._create, methods=["POST"]),
+            Route("/v1/realtime", self._create, methods=["POST"]),
+            Route("/v1/realtime/calls/{call_id}/hangup", self._hangup, methods=["POST"]),
+        ]
 
     def __len__(self) -> int:
         return len(self._calls)
+
+    def of(self, tenant: str) -> dict[str, str]:
+        """What there is of a tenant: sessions by the ids of their calls; a session that waits for one stands for
+        itself."""
+        waiting = {name: name for name, dialect in self._dialects.items() if dialect.config.tenant == tenant}
+        calls = {one.id: one.handle.session for one in self._calls.values() if one.dialect.config.tenant == tenant}
+        return waiting | calls
 
     @property
     def waiting(self) -> int:
@@ -177,8 +143,9 @@ class Calls:
             return http.error(409, lost.code, str(lost), param="session.x_talkover.resume")
         except Busy as busy:
             self._counters.add("sessions_refused")
-            headers = {"Retry-After": str(math.ceil(busy.retry_after))}
-            return http.error(503, "server_busy", str(busy), kind="server_error", headers=headers)
+            return http.busy(busy)
+        except UsedUp as used:
+            return self._denied(used_up(used))
         except DirectoryDown as away:
             headers = {"Retry-After": "2"}
             message = f"the directory of sessions cannot be reached ({away}); try again in a moment"
@@ -196,6 +163,8 @@ class Calls:
             return http.error(503, "not_ready", message, kind="server_error", headers=headers)
         bound = None if grant.secret is None else grant.secret.session
         known = self._dialects.get(wanted.resume[0]) if wanted.resume is not None else None
+        if known is not None and known.config.tenant != grant.tenant:
+            raise unknown(wanted.resume[0] if wanted.resume is not None else "")
         given = () if wanted.resume is not None else (bound, wanted.session)
         patches = [one for one in given if one is not None]
         resumable = wanted.resumable or wanted.resume is not None
@@ -215,7 +184,8 @@ class Calls:
         try:
             answer = await carrier.answer(wanted.offer)
             if wanted.resume is None:
-                handle = manager.open(carrier, dialect.config)
+                with self._access.secrets.opening(grant.secret):
+                    handle = manager.open(carrier, dialect.config)
             elif known is not None:
                 handle = manager.attach(*wanted.resume, carrier)
             else:
@@ -226,8 +196,6 @@ class Calls:
         except BaseException:
             await carrier.close()
             raise
-        if grant.secret is not None:
-            self._access.secrets.used(grant.secret)
         call = Call(f"rtc_{secrets.token_hex(12)}", carrier, handle, dialect, grant.secret.id if grant.secret else None)
         self._calls[call.id] = call
         self._counters.add("calls_made")
@@ -270,11 +238,12 @@ class Calls:
         return Response(status_code=200)
 
     def _find(self, call_id: str, grant: Grant) -> Call | None:
-        """The call, for its maker and for every API key."""
+        """The call, for its maker and for whoever manages its tenant."""
         call = self._calls.get(call_id)
-        if call is None or (grant.secret is not None and call.secret != grant.secret.id):
+        if call is None or not grant.owns(call.dialect.config.tenant):
             return None
-        return call
+        made = grant.secret is not None and call.secret == grant.secret.id
+        return call if made or grant.may(Scope.MANAGE) else None
 
     async def watch(self, socket: WebSocket, grant: Grant) -> None:
         """A sideband: `WS /v1/realtime?call_id=…`. Every event of the call, and commands to it."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
-from . import models_command, plan_command
+from . import models_command, plan_command, tenant_command
 from . import settings as settings_module
 from .replay_options import (
     EXPLAIN_EXAMPLES,
@@ -181,6 +181,16 @@ def _parser() -> argparse.ArgumentParser:
         )
     )
 
+    tenant_command.add_options(
+        command(
+            "tenant",
+            "who may use a server: tenants, their keys and limits, and what is kept of them",
+            "Tenants in a file that holds no key, only digests; and every piece of state of a tenant or a session, "
+            "listed and deleted.",
+            tenant_command.EXAMPLES,
+        )
+    )
+
     prepare = command(
         "prepare",
         "fetch and prepare the model files, once",
@@ -331,6 +341,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return call(**options)
         if command == "models":
             return models_command.models(options)
+        if command == "tenant":
+            return tenant_command.tenant(options)
         if command == "plan":
             return plan_command.plan(options)
         if command == "doctor":
@@ -375,6 +387,7 @@ DOCTOR_SETTINGS = (
     "cache",
     "api_keys",
     "api_keys_file",
+    "tenants_file",
     "insecure_no_auth",
     "tls_cert",
     "tls_key",
@@ -387,6 +400,11 @@ OWN_SERVER: dict[str, object] = {
     "port": 0,
     "api_keys": (),
     "api_keys_file": None,
+    "tenants_file": None,
+    "jwt_jwks": None,
+    "jwt_issuer": None,
+    "jwt_audience": None,
+    "jwt_algorithms": (),
     "insecure_no_auth": False,
     "tls_cert": None,
     "tls_key": None,

@@ -10,11 +10,12 @@ import json
 import re
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from .dialects.checks import Object, an_integer, an_object, one_of, parse
+from .dialects.checks import Object, a_bool, an_integer, an_object, one_of, parse
 from .keys import EPHEMERAL_PREFIX, digest
 
 SECONDS_DEFAULT: Final = 600
@@ -40,10 +41,12 @@ class NoRoom(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A request for a key: the configuration of its sessions (None: the server's defaults) and its life in seconds."""
+    """A request for a key: the configuration of its sessions (None: the server's defaults), its life in seconds, and
+    whether it opens one session only."""
 
     session: Object | None
     seconds: int
+    single_use: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,11 @@ class ClientSecret:
     session: Object | None
     size: int
     tenant: str = ""
+    single_use: bool = False
+
+
+class UsedUp(Exception):
+    """The key has opened the one session that it was good for, or is not good any more."""
 
 
 class ClientSecrets:
@@ -68,8 +76,8 @@ class ClientSecrets:
         single_use: bool = False,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`single_use`: a key opens one session. `clock` gives seconds since 1970."""
-        self.single_use = single_use
+        """`single_use`: every key opens one session. `clock` gives seconds since 1970."""
+        self._single_use = single_use
         self._most = most
         self._most_bytes = most_bytes
         self._clock = clock
@@ -93,10 +101,10 @@ class ClientSecrets:
                 max(1.0, first - self._clock()),
             )
         value = EPHEMERAL_PREFIX + secrets.token_hex(16)
-        secret = ClientSecret(digest(value), int(self._clock()) + wanted.seconds, wanted.session, size, tenant)
-        self._valid[secret.id] = secret
-        self._bytes += size
-        heapq.heappush(self._by_expiry, (secret.expires_at, secret.id))
+        until = int(self._clock()) + wanted.seconds
+        once = wanted.single_use or self._single_use
+        secret = ClientSecret(digest(value), until, wanted.session, size, tenant, once)
+        self._keep(secret)
         return value, secret
 
     def find(self, value: str) -> ClientSecret | None:
@@ -104,10 +112,38 @@ class ClientSecrets:
         self._sweep()
         return self._valid.get(digest(value))
 
-    def used(self, secret: ClientSecret) -> None:
-        """A session was opened with it."""
-        if self.single_use:
-            self._remove(secret.id)
+    @contextmanager
+    def opening(self, secret: ClientSecret | None) -> Iterator[None]:
+        """Around the opening of a session with it. Where it is good for one session it is gone from the beginning on,
+        so that of two that come at once only one gets in; and is good again where the block fails. Raises UsedUp."""
+        if secret is None or not secret.single_use:
+            yield
+            return
+        if self._valid.get(secret.id) is not secret:
+            raise UsedUp("the ephemeral key has opened its session; mint another one for the next")
+        self._remove(secret.id)
+        try:
+            yield
+        except BaseException:
+            self._keep(secret)
+            raise
+
+    def of(self, tenant: str) -> int:
+        """How many valid keys a tenant has."""
+        self._sweep()
+        return sum(secret.tenant == tenant for secret in self._valid.values())
+
+    def forget(self, tenant: str) -> int:
+        """Make all keys of a tenant invalid; how many there were."""
+        gone = [secret.id for secret in self._valid.values() if secret.tenant == tenant]
+        for identity in gone:
+            self._remove(identity)
+        return len(gone)
+
+    def _keep(self, secret: ClientSecret) -> None:
+        self._valid[secret.id] = secret
+        self._bytes += secret.size
+        heapq.heappush(self._by_expiry, (secret.expires_at, secret.id))
 
     def _remove(self, identity: bytes) -> None:
         secret = self._valid.pop(identity, None)
@@ -137,7 +173,13 @@ def parse_wanted(body: str) -> Wanted:
     """
     request: Object = parse(body) if body.strip() else {}
     session = request.get("session")
-    return Wanted(None if session is None else an_object(session, "session"), _seconds(request))
+    ours = request.get("x_talkover")
+    single_use = an_object(ours, "x_talkover").get("single_use", False) if ours is not None else False
+    return Wanted(
+        None if session is None else an_object(session, "session"),
+        _seconds(request),
+        a_bool(single_use, "x_talkover.single_use"),
+    )
 
 
 def _seconds(request: Object) -> int:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+import math
+from collections.abc import AsyncGenerator, Mapping
+from typing import Final
 
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
+
+from sessions.ports import Busy
 
 from .dialects.checks import INVALID_JSON, Rejected
 
+BODY_WITHIN: Final = 15.0
+"""Seconds that a client has for a body."""
 INVALID = "invalid_request_error"
 
 
@@ -71,15 +78,35 @@ async def text(request: Request, longest: int) -> str:
     return _decoded(await _body(request, longest), "text")
 
 
-async def _body(request: Request, longest: int) -> bytes:
+async def pieces(request: Request, longest: int) -> AsyncGenerator[bytes, None]:
+    """The body as it comes, at most `longest` bytes within `BODY_WITHIN`. Raises BodyRefused (400, 408, 413)."""
     declared = request.headers.get("content-length", "0")
     if declared.isdigit() and int(declared) > longest:
         raise too_large(longest)
-    body = bytearray()
-    async for piece in request.stream():
-        body += piece
-        if len(body) > longest:
+    loop = asyncio.get_running_loop()
+    until = loop.time() + BODY_WITHIN
+    stream = request.stream()
+    received = 0
+    while True:
+        try:
+            piece = await asyncio.wait_for(anext(stream, None), until - loop.time())
+        except TimeoutError:
+            message = f"the body took longer than {BODY_WITHIN:.0f} s; send it at once"
+            raise BodyRefused(408, "request_timeout", message) from None
+        except ClientDisconnect:
+            raise BodyRefused(400, "body_incomplete", "the connection ended before the body did") from None
+        if piece is None:
+            return
+        received += len(piece)
+        if received > longest:
             raise too_large(longest)
+        yield piece
+
+
+async def _body(request: Request, longest: int) -> bytes:
+    body = bytearray()
+    async for piece in pieces(request, longest):
+        body += piece
     return bytes(body)
 
 
@@ -93,3 +120,12 @@ def _decoded(body: bytes, what: str) -> str:
 def too_large(longest: int) -> BodyRefused:
     """The refusal of a body of more than `longest` bytes."""
     return BodyRefused(413, "request_too_large", f"the body is too long; at most {longest} bytes are taken")
+
+
+def busy(why: Busy) -> JSONResponse:
+    """The refusal of a session for which there is no room: 503 where nobody gets one, 429 where this tenant gets
+    none."""
+    headers = {"Retry-After": str(math.ceil(why.retry_after))}
+    if why.code == "server_busy":
+        return error(503, why.code, str(why), kind="server_error", headers=headers)
+    return error(429, why.code, str(why), headers=headers)

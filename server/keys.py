@@ -13,6 +13,8 @@ EPHEMERAL_PREFIX: Final = "ek_"
 SHORTEST_ABROAD: Final = 16
 """Least length of a key that others than this machine can try."""
 LONGEST: Final = 512
+HOUSE: Final = "default"
+"""The tenant whose keys are given by options: the only one of a server that knows no others."""
 MAKE_ONE: Final = "make one with: python3 -c 'import secrets; print(secrets.token_urlsafe(32))'"
 
 
@@ -21,7 +23,10 @@ class InvalidKey(ValueError):
 
 
 class KeyRing:
-    """The API keys of a server, as digests: neither a log, a traceback nor a memory dump shows one."""
+    """The API keys of options and files, as digests: neither a log, a traceback nor a memory dump shows one.
+
+    All of them are one tenant's, `HOUSE`: which of them was used, and in which order they stand, means nothing.
+    """
 
     def __init__(self, keys: Iterable[str] = ()) -> None:
         """`keys` as `split_keys` and `read_keys` give them."""
@@ -30,16 +35,15 @@ class KeyRing:
     def __len__(self) -> int:
         return len(self._digests)
 
-    def name_of(self, key: str) -> str | None:
-        """What `key` is called here, which tells nothing of it; None where it is none of them.
-
-        Takes the same time wherever they differ and whichever it is.
-        """
+    def __contains__(self, key: object) -> bool:
+        """Takes the same time wherever `key` differs and whichever it is."""
+        if not isinstance(key, str):
+            return False
         presented = digest(key)
-        found = 0
-        for number, known in enumerate(self._digests, 1):
-            found += number * hmac.compare_digest(known, presented)
-        return f"key_{found}" if found else None
+        found = False
+        for known in self._digests:
+            found |= hmac.compare_digest(known, presented)
+        return found
 
 
 def digest(key: str) -> bytes:

@@ -1,4 +1,4 @@
-"""Limits per API key: responses and tokens a minute, and what is told of them.
+"""Limits per tenant: responses and tokens a minute, and what is told of them.
 
 They are token buckets: full at first, refilled evenly, so that a burst may use a minute's worth at once. A request is a
 response that a client was told of; tokens are those that its `response.done` counts. A response that begins when a
@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,17 +23,20 @@ from sessions.core.fence import Fence
 from sessions.core.notices import ResponseView
 from sessions.core.timeline import Ticks
 from sessions.counters import Counters
-from sessions.ports import Emit, EngineCapabilities, EnginePort, Sees
+from sessions.ports import Emit, EngineCapabilities, EnginePort, Retains, Sees
 
 from .dialects.base import Allowance
+from .security.quotas import Quota, QuotaOf
 
 EXCEEDED: Final = "rate_limit_exceeded"
 REFUSED: Final = "responses_refused"
 """Counter: responses that a limit did not let begin."""
+TENANTS_MOST: Final = 10_000
+"""Tenants whose use is remembered; beyond that the one that was seen the longest time ago is forgotten."""
 _MINUTE: Final = 60.0
 
 
-class _Bucket:
+class Bucket:
     """`limit` a minute. The level may go below nothing, by what a response used that had begun before."""
 
     def __init__(self, name: str, limit: int, clock: Callable[[], float]) -> None:
@@ -48,7 +52,7 @@ class _Bucket:
         self._at = now
         return self._level
 
-    def take(self, amount: int) -> None:
+    def take(self, amount: float) -> None:
         self._level = min(self.limit, self.level() - amount)
 
     def wait(self) -> float:
@@ -71,14 +75,14 @@ class Refusal:
 
 
 class Budget:
-    """What one key may still use; see `server.dialects.base.Meter`. On the event loop only."""
+    """What one tenant may still use; see `server.dialects.base.Meter`. On the event loop only."""
 
     def __init__(self, requests: int | None, tokens: int | None, clock: Callable[[], float]) -> None:
-        self._requests = None if requests is None else _Bucket("requests", requests, clock)
-        self._tokens = None if tokens is None else _Bucket("tokens", tokens, clock)
+        self._requests = None if requests is None else Bucket("requests", requests, clock)
+        self._tokens = None if tokens is None else Bucket("tokens", tokens, clock)
 
     @property
-    def _buckets(self) -> list[_Bucket]:
+    def _buckets(self) -> list[Bucket]:
         return [bucket for bucket in (self._requests, self._tokens) if bucket is not None]
 
     def refusal(self) -> Refusal | None:
@@ -106,27 +110,43 @@ class Budget:
 
 
 class Limits:
-    """The budgets of all keys, made when first asked for: as many as there are keys."""
+    """The budgets of all tenants, made when first asked for, and anew where a tenant's limits have changed."""
 
     def __init__(
-        self, requests: int | None = None, tokens: int | None = None, *, clock: Callable[[], float] = time.monotonic
+        self,
+        requests: int | None = None,
+        tokens: int | None = None,
+        *,
+        quota_of: QuotaOf | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`requests` and `tokens` a minute and key, each at least 1; None: any number."""
-        self._requests = requests
-        self._tokens = tokens
+        """`requests` and `tokens` a minute and tenant, each at least 1; None: any number. `quota_of`: what single
+        tenants have instead, where there may be such."""
+        everybody = Quota(requests=requests, tokens=tokens)
+        self._quota_of = quota_of or (lambda tenant: everybody)
+        self.any = quota_of is not None or bool(everybody.plain())
+        """Whether there may be a limit at all."""
         self._clock = clock
-        self._budgets: dict[str, Budget] = {}
+        self._budgets: OrderedDict[str, tuple[tuple[int | None, int | None], Budget]] = OrderedDict()
 
-    @property
-    def any(self) -> bool:
-        """Whether there is a limit at all."""
-        return self._requests is not None or self._tokens is not None
+    def __contains__(self, tenant: object) -> bool:
+        return tenant in self._budgets
 
     def of(self, tenant: str) -> Budget:
-        """The budget of a tenant: one for each API key, and one ("") for all that come without."""
-        if tenant not in self._budgets:
-            self._budgets[tenant] = Budget(self._requests, self._tokens, self._clock)
-        return self._budgets[tenant]
+        """The budget of a tenant, and of all that come without a key ("")."""
+        quota = self._quota_of(tenant)
+        wanted = (quota.requests, quota.tokens)
+        limits, budget = self._budgets.get(tenant, (None, None))
+        if budget is None or limits != wanted:
+            budget = Budget(*wanted, self._clock)
+            self._budgets[tenant] = (wanted, budget)
+            if len(self._budgets) > TENANTS_MOST:
+                self._budgets.popitem(last=False)
+        self._budgets.move_to_end(tenant)
+        return budget
+
+    def forget(self, tenant: str) -> None:
+        self._budgets.pop(tenant, None)
 
 
 class LimitedEngine:
@@ -160,7 +180,7 @@ class LimitedEngine:
             return
         self._counters.add(REFUSED)
         message = (
-            f"the limit of {refusal.limit} {refusal.name} a minute is reached for this API key; try again in "
+            f"the limit of {refusal.limit} {refusal.name} a minute is reached for this tenant; try again in "
             f"{refusal.retry_after:.1f} s"
         )
         emit(EngineFailed(request.fence, request.response, EXCEEDED, message))
@@ -177,6 +197,13 @@ class LimitedEngine:
     def see(self, session: str, image: ImageRef, data: bytes) -> None:
         if isinstance(self._engine, Sees):
             self._engine.see(session, image, data)
+
+    def held(self, tenant: str) -> Mapping[str, int]:
+        return self._engine.held(tenant) if isinstance(self._engine, Retains) else {}
+
+    def forget(self, tenant: str) -> None:
+        if isinstance(self._engine, Retains):
+            self._engine.forget(tenant)
 
     def close(self, session: str) -> None:
         self._sessions.pop(session, None)

@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -27,7 +28,7 @@ from sessions.recording.retention import Entry, delete, entries
 from sessions.replay.alterations import AlterationError
 
 from . import http
-from .auth import Access, Denied
+from .auth import Access, Denied, Scope
 from .dialects.checks import INVALID_JSON, Rejected
 from .recording_runs import LONGEST as LONGEST_RUN
 from .recording_runs import Overloaded, Runs, altered, check, explained
@@ -109,6 +110,19 @@ class Recordings:
             Route(one, self._guarded(self._found(self._delete)), methods=["DELETE"]),
         ]
 
+    async def of(self, tenant: str) -> list[str]:
+        """The ids of all recordings of a tenant."""
+        root = self._root
+        if root is None or not root.is_dir():
+            return []
+        return await self._run(lambda: [entry.folder.name for entry in entries(root) if entry.tenant == tenant])
+
+    async def delete(self, names: Sequence[str]) -> None:
+        """Delete recordings, whether their sessions run or not. Raises OSError."""
+        if self._root is not None:
+            for name in names:
+                await self._run(partial(self._remove, self._root / name))
+
     async def close(self) -> None:
         """Close what is open."""
         await self._runs.close()
@@ -127,7 +141,7 @@ class Recordings:
 
         async def guarded(request: Request) -> Response:
             try:
-                tenant = self._access.administration(request.headers).tenant
+                tenant = self._access.administration(request.headers, Scope.RECORDINGS).tenant
                 response = await answer(request, tenant)
             except Denied as denied:
                 return self._denied(denied)
@@ -313,15 +327,16 @@ class Recordings:
             message = f"session {folder.name} still runs; end it first"
             return http.error(409, "session_live", message)
 
-        def remove() -> None:
-            self._shelf.forget(folder)
-            delete(folder)
-
         try:
-            await self._run(remove)
+            await self._run(partial(self._remove, folder))
         except FileNotFoundError:
             raise _NotThere("recording_not_found", f"there is no recording {folder.name!r} any more") from None
         return JSONResponse({"object": "talkover.recording.deleted", "id": folder.name, "deleted": True})
+
+
+    def _remove(self, folder: Path) -> None:
+        self._shelf.forget(folder)
+        delete(folder)
 
 
 def _tenant_of(folder: Path) -> str | None:

@@ -149,6 +149,18 @@ return 1
 """
 
 
+_ERASE: Final = """
+-- KEYS: hash, snapshot, entries, tenant set. ARGV: session, tombstone ms
+redis.call('DEL', KEYS[2], KEYS[3])
+redis.call('ZREM', KEYS[4], ARGV[1])
+if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
+redis.call('HSET', KEYS[1], 'owner', '', 'tokens', '')
+redis.call('HDEL', KEYS[1], 'tenant', 'until')
+redis.call('PEXPIRE', KEYS[1], ARGV[2])
+return 1
+"""
+
+
 class RedisOwnership:
     """One process's view of the directory."""
 
@@ -173,6 +185,7 @@ class RedisOwnership:
         self._write = self._redis.register_script(_WRITE)
         self._tokens = self._redis.register_script(_TOKENS)
         self._leave = self._redis.register_script(_LEAVE)
+        self._erase = self._redis.register_script(_ERASE)
         self._tenants: dict[str, str] = {}
         self._wanted: Callable[[str], None] = lambda session: None
         self._listening: asyncio.Task[None] | None = None
@@ -275,6 +288,35 @@ class RedisOwnership:
         arguments: _Arguments = [lease.session, lease.incarnation, self.owner, int(over), round(TOMBSTONE * 1000)]
         await _asked(self._leave(self._keys(lease.session), arguments))
         self._tenants.pop(lease.session, None)
+
+    # --- what is kept of a tenant ------------------------------------------------------------------------------------
+
+    async def sessions_of(self, tenant: str) -> list[str]:
+        """All sessions that the directory has of a tenant, whoever owns them, and those whose owner died. Goes through
+        all keys. Raises DirectoryDown."""
+        return await _asked(self._sessions_of(tenant))
+
+    async def _sessions_of(self, tenant: str) -> list[str]:
+        head, tail = f"{self._prefix}:{{", "}"
+        found = []
+        async for key in self._redis.scan_iter(match=f"{head}*{tail}", count=1000):
+            name: str = key.decode("utf-8", "replace")
+            if await cast("Awaitable[bytes | None]", self._redis.hget(name, "tenant")) == tenant.encode():
+                found.append(name.removeprefix(head).removesuffix(tail))
+        return found
+
+    async def erase(self, session: str, tenant: str) -> None:
+        """Nothing of the session is left but its id, for ten minutes, so that an owner who still writes is refused; by
+        that it learns that the session is over. Raises DirectoryDown."""
+        base = self._hash(session)
+        keys = [base, f"{base}:snapshot", f"{base}:entries", self._tenant(tenant)]
+        await _asked(self._erase(keys, [session, round(TOMBSTONE * 1000)]))
+
+    async def erase_tenant(self, tenant: str) -> None:
+        """Nothing of the tenant is left, whoever owns its sessions. Raises DirectoryDown."""
+        for session in await self.sessions_of(tenant):
+            await self.erase(session, tenant)
+        await _asked(self._redis.delete(self._tenant(tenant)))
 
     # --- who wants a session of ours ---------------------------------------------------------------------------------
 

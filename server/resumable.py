@@ -13,6 +13,7 @@ import json
 import logging
 import secrets
 from collections.abc import Callable, MutableSet
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Final, cast
 
@@ -25,7 +26,9 @@ from sessions.manager import SessionManager
 from sessions.ownership import DirectoryDown
 from sessions.ports import Busy, CarrierPort, NotResumable
 
+from .auth import INVALID_KEY
 from .carriers.websocket import TRY_LATER, WebSocketCarrier
+from .client_secrets import UsedUp
 from .dialects.checks import Rejected
 from .dialects.realtime import RealtimeDialect
 from .dialects.realtime_duplex import RealtimeDuplexDialect, refusal
@@ -62,12 +65,19 @@ class _Kept:
 class Resumables:
     """All sessions of this process that a client may come back to. Methods are called on the event loop."""
 
-    def __init__(self, counters: Counters, carriers: MutableSet[WebSocketCarrier]) -> None:
-        """`carriers`: where the carriers are that run."""
+    def __init__(
+        self, counters: Counters, carriers: MutableSet[WebSocketCarrier], message_most: Callable[[str], int]
+    ) -> None:
+        """`carriers`: where the carriers are that run. `message_most`: how long a tenant's messages may be."""
+        self._message_most = message_most
         self._counters = counters
         self._carriers = carriers
         self._kept: dict[str, _Kept] = {}
         self._forgetting: set[asyncio.Task[None]] = set()
+
+    def of(self, tenant: str) -> dict[str, str]:
+        """The sessions of a tenant whose clients may come back, by themselves."""
+        return {name: name for name, kept in self._kept.items() if kept.dialect.config.tenant == tenant}
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -78,11 +88,11 @@ class Resumables:
         dialect: RealtimeDuplexDialect,
         manager: SessionManager,
         first: str | bytes | None,
-        opened: Callable[[], None],
+        opening: Callable[[], AbstractContextManager[None]],
     ) -> None:
         """Serve an accepted `socket` to its end. `first`: what the client said first, where it was waited for.
 
-        `dialect`: for a session of its own; `opened` is called when one was opened.
+        `dialect`: for a session of its own; `opening` is around its opening and raises UsedUp.
         """
         try:
             wanted = None if first is None else resumption(first)
@@ -96,14 +106,18 @@ class Resumables:
                 message = "sessions end with their connection here; begin a new one"
                 await refuse(socket, "unsupported_session_resume", message, "type")
             return
-        carrier = WebSocketCarrier(socket, dialect, self._counters)
+        carrier = self._carrier(socket, dialect)
         try:
-            handle = manager.open(carrier, dialect.config)
+            with opening():
+                handle = manager.open(carrier, dialect.config)
         except Busy as busy:
             self._counters.add("sessions_refused")
-            await refuse(socket, "server_busy", str(busy), close=TRY_LATER)
+            await refuse(socket, busy.code, str(busy), close=TRY_LATER)
             return
-        opened()
+        except UsedUp as used:
+            self._counters.add("access_denied")
+            await refuse(socket, INVALID_KEY, str(used))
+            return
         dialect.attach(handle.session, handle.resume_token, handle.attachment)
         if dialect.resumable:
             self._keep(_Kept(dialect, handle))
@@ -133,7 +147,7 @@ class Resumables:
     ) -> None:
         """Another process has the session, or had it."""
         dialect.outbox.go_on(wanted.after)
-        carrier = WebSocketCarrier(socket, dialect, self._counters, joins=True)
+        carrier = self._carrier(socket, dialect, joins=True)
         try:
             handle = await go_on(manager, wanted.session, wanted.token, dialect, DUPLEX, carrier)
         except NotResumable as why:
@@ -152,7 +166,7 @@ class Resumables:
             await self._run(carrier, handle, None)
 
     async def _join(self, socket: WebSocket, wanted: Resume, kept: _Kept, manager: SessionManager) -> None:
-        carrier = WebSocketCarrier(socket, kept.dialect, self._counters, joins=True)
+        carrier = self._carrier(socket, kept.dialect, joins=True)
         newest = kept.handle.resume_token
         try:
             handle = manager.attach(wanted.session, newest, carrier)
@@ -163,6 +177,10 @@ class Resumables:
         kept.dialect.attach(handle.session, handle.resume_token, handle.attachment, wanted.after)
         kept.dialect.changed()
         await self._run(carrier, handle, None)
+
+    def _carrier(self, socket: WebSocket, dialect: RealtimeDuplexDialect, joins: bool = False) -> WebSocketCarrier:
+        most = self._message_most(dialect.config.tenant)
+        return WebSocketCarrier(socket, dialect, self._counters, max_message=most, joins=joins)
 
     async def _run(self, carrier: WebSocketCarrier, handle: SessionHandle, first: str | bytes | None) -> None:
         self._carriers.add(carrier)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from types import FrameType
@@ -13,9 +12,11 @@ import uvicorn
 
 from .app import Talkover
 from .carriers.tls import http_over_tls
+from .carriers.uvicorn_http import HEAD_MOST, bounded_http
 from .carriers.uvicorn_websocket import BoundedWebSocketProtocol
 from .carriers.websocket import WIRE_MAX_MESSAGE
 from .garbage import spare_what_stays
+from .logs import start_logging
 from .settings import Settings, SettingsError
 from .tls import self_signed, server_context
 
@@ -27,18 +28,8 @@ GRACE = 2
 
 def serve(settings: Settings) -> int:
     """Serve until SIGINT or SIGTERM; returns the exit status."""
-    start_logging(settings.log_level)
+    start_logging(settings.log_level, settings.log_format, settings.secrets(), numbers=settings.phone_show_numbers)
     return run(_serve(settings))
-
-
-def start_logging(level: str) -> None:
-    """Log to standard error from `level` on."""
-    logging.basicConfig(level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    # At its debug level every header of a handshake is written down, and a key stands in one of them. At its info level
-    # it tells each connection, and where it listens, which is told better here.
-    logging.getLogger("uvicorn").setLevel(max(logging.getLogger().level, logging.WARNING))
-    # At its info level it tells every pair of addresses that a call tries.
-    logging.getLogger("aioice").setLevel(max(logging.getLogger().level, logging.WARNING))
 
 
 def run(main: Coroutine[None, None, T]) -> T:
@@ -84,12 +75,15 @@ def server_for(app: Talkover) -> uvicorn.Server:
     """A uvicorn server for `app`, not yet started. Raises SettingsError where the certificate cannot be used."""
     settings = app.settings
     tls = server_context(settings, _cache(settings)) if settings.tls else None
+    http = bounded_http(app.counters.add)
     return DrainingServer(
         uvicorn.Config(
             app.asgi,
             host=settings.host,
             port=settings.port,
-            http="auto" if tls is None else http_over_tls(tls),
+            http=http if tls is None else http_over_tls(tls, http),
+            h11_max_incomplete_event_size=HEAD_MOST,
+            server_header=False,
             ws=BoundedWebSocketProtocol,
             ws_max_size=WIRE_MAX_MESSAGE,
             ws_per_message_deflate=False,

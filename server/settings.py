@@ -11,13 +11,17 @@ import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from . import keys
+from .security.quotas import Quota
 
 ENGINES = ("embedded", "scripted", "duplex-script", "moshi", "qwen3-omni", "vllm-omni")
 WORKERS = ("thread", "process", "ray")
 VOICE_PATHS = ("auto", "codes", "pcm")
 SCRIPTED = ("scripted", "duplex-script")
+TOKEN_ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
+"""How tokens may be signed: RFC 7518 and RFC 8037, less what needs a shared secret."""
 OF_A_CHECKPOINT = ("moshi", "qwen3-omni")
 """Engines that run the checkpoint in a folder."""
 
@@ -63,10 +67,10 @@ class Settings:
     lead_ms: int = _setting(200, "how far audio is sent ahead of playback", "server", metavar="MS")
     frame_ms: int = _setting(20, "length of one piece of audio that is sent", "server", metavar="MS")
     limit_requests: int | None = _setting(
-        None, "responses a minute for each API key (default: any number)", "access", metavar="N"
+        None, "responses a minute of each tenant (default: any number)", "access", metavar="N"
     )
     limit_tokens: int | None = _setting(
-        None, "tokens a minute for each API key (default: any number)", "access", metavar="N"
+        None, "tokens a minute of each tenant (default: any number)", "access", metavar="N"
     )
     resume_grace_s: int = _setting(
         30,
@@ -87,9 +91,21 @@ class Settings:
     )
     tenant_sessions: int | None = _setting(
         None,
-        "sessions at a time of each API key, over all servers that share a directory (default: any number)",
+        "sessions at a time of each tenant, over all servers that share a directory (default: any number)",
         "access",
         metavar="N",
+    )
+    limit_http: int | None = _setting(
+        None, "requests and handshakes a minute of each tenant (default: any number)", "access", metavar="N"
+    )
+    limit_audio_minute: int | None = _setting(
+        None, "seconds of user audio a minute of each tenant (default: any number)", "access", metavar="S"
+    )
+    limit_audio_day: int | None = _setting(
+        None, "seconds of user audio a day (UTC) of each tenant (default: any number)", "access", metavar="S"
+    )
+    limit_message_kb: int | None = _setting(
+        None, "longest message of a client, in 1,000 characters (default: 16,777)", "access", metavar="KB"
     )
     otlp_endpoint: str | None = _setting(
         None,
@@ -98,6 +114,9 @@ class Settings:
         metavar="URL",
     )
     log_level: str = _setting("info", "how much to log", "server", choices=("debug", "info", "warning", "error"))
+    log_format: str = _setting(
+        "text", "how to log: lines to read, or one JSON object a line", "server", choices=("text", "json")
+    )
     engine: str = _setting("embedded", "what answers", "models", choices=ENGINES)
     script: Path | None = _setting(None, "script of the scripted engines (TOML)", "models", metavar="FILE")
     checkpoint: Path | None = _setting(
@@ -184,6 +203,27 @@ class Settings:
     api_keys_file: Path | None = _setting(
         None, "file with API keys, one a line, # begins a comment", "access", metavar="FILE"
     )
+    tenants_file: Path | None = _setting(
+        None,
+        "file with tenants and the digests of their keys, as `talkover tenant` writes it; read again when it changes",
+        "access",
+        metavar="FILE",
+    )
+    jwt_jwks: str | None = _setting(
+        None, "URL of the keys (JWKS) that sign the tokens which clients may send as keys", "access", metavar="URL"
+    )
+    jwt_issuer: str | None = _setting(None, "who must have issued such a token", "access", metavar="ISSUER")
+    jwt_audience: str | None = _setting(None, "for whom it must be meant", "access", metavar="AUDIENCE")
+    jwt_algorithms: tuple[str, ...] = _setting(
+        (),
+        "how it may be signed; repeatable, in the variable separated by commas (default: RS256, ES256, EdDSA)",
+        "access",
+        option="jwt-algorithm",
+        metavar="ALG",
+    )
+    jwt_tenant_claim: str = _setting(
+        "tenant", "its claim that names the tenant; dots lead to what lies deeper", "access", metavar="CLAIM"
+    )
     ephemeral_single_use: bool = _setting(
         False,
         "a key from POST /v1/realtime/client_secrets opens one session (default: any number while valid)",
@@ -197,9 +237,9 @@ class Settings:
     tls_self_signed: bool = _setting(False, "make a certificate for localhost, for development, and use it", "access")
     allow_origins: tuple[str, ...] = _setting(
         (),
-        "origin of pages elsewhere that may make calls, such as https://app.example; repeatable, in the variable "
-        "separated by commas",
-        "webrtc",
+        "origin of pages elsewhere that may connect, such as https://app.example; where one is given, pages of others "
+        "are refused whatever key they have; repeatable, in the variable separated by commas",
+        "access",
         option="allow-origin",
         metavar="ORIGIN",
     )
@@ -275,6 +315,12 @@ class Settings:
     phone_show_numbers: bool = _setting(
         False, "write telephone numbers whole into logs and recordings (default: their last two digits)", "telephony"
     )
+    phone_tenant: str | None = _setting(
+        None,
+        "whose calls are that come with their vendor's signature and no key (default: the tenant of --api-key)",
+        "telephony",
+        metavar="NAME",
+    )
     audiosocket_port: int | None = _setting(
         None, "port for Asterisk's AudioSocket, on the same address (default: none)", "telephony", metavar="PORT"
     )
@@ -325,15 +371,21 @@ class Settings:
             raise SettingsError("--lead-ms must lie between 40 and 5000")
         if not 10 <= self.frame_ms <= self.lead_ms:
             raise SettingsError("--frame-ms must lie between 10 and the lead")
-        for option, limit in (("--limit-requests", self.limit_requests), ("--limit-tokens", self.limit_tokens)):
+        for option, limit in (
+            ("--limit-requests", self.limit_requests),
+            ("--limit-tokens", self.limit_tokens),
+            ("--limit-http", self.limit_http),
+            ("--limit-audio-minute", self.limit_audio_minute),
+            ("--limit-audio-day", self.limit_audio_day),
+            ("--limit-message-kb", self.limit_message_kb),
+            ("--tenant-sessions", self.tenant_sessions),
+        ):
             if limit is not None and limit < 1:
                 raise SettingsError(f"{option} must be at least 1; leave it out for any number")
         if not 0 <= self.resume_grace_s <= 3600:
             raise SettingsError("--resume-grace-s must lie between 0 and 3600")
         if not 0 <= self.drain_s <= 3600:
             raise SettingsError("--drain-s must lie between 0 and 3600")
-        if self.tenant_sessions is not None and self.tenant_sessions < 1:
-            raise SettingsError("--tenant-sessions must be at least 1; leave it out for any number")
         if self.otlp_endpoint is not None and not self.otlp_endpoint.startswith(("http://", "https://")):
             raise SettingsError(f"--otlp-endpoint {self.otlp_endpoint}: begin it with http:// or https://")
         self._check_access()
@@ -400,18 +452,56 @@ class Settings:
                 keys.check_length_abroad(known, self.host)
         except keys.InvalidKey as error:
             raise SettingsError(str(error)) from None
-        if not known and not self.loopback and not self.insecure_no_auth:
+        known_elsewhere = self.tenants_file is not None or self.jwt_jwks is not None
+        if not known and not known_elsewhere and not self.loopback and not self.insecure_no_auth:
             raise SettingsError(
                 f"--host {self.host}: others than this machine can connect there, so API keys are needed. Give "
-                f"--api-keys-file FILE or TALKOVER_API_KEYS ({keys.MAKE_ONE}), or leave --host 127.0.0.1; "
-                "--insecure-no-auth serves everybody who reaches the port"
+                f"--api-keys-file FILE, TALKOVER_API_KEYS ({keys.MAKE_ONE}) or --tenants-file FILE (`talkover tenant "
+                "add`), or leave --host 127.0.0.1; --insecure-no-auth serves everybody who reaches the port"
             )
-        if known and self.insecure_no_auth:
+        if (known or known_elsewhere) and self.insecure_no_auth:
             raise SettingsError("--insecure-no-auth contradicts the API keys that are set; drop one of them")
+        self._check_tokens()
         if (self.tls_cert is None) != (self.tls_key is None):
             raise SettingsError("--tls-cert and --tls-key go together; give both or neither")
         if self.tls_self_signed and self.tls_cert is not None:
             raise SettingsError("--tls-self-signed makes a certificate; do not give --tls-cert and --tls-key as well")
+
+    def _check_tokens(self) -> None:
+        together = (self.jwt_jwks, self.jwt_issuer, self.jwt_audience)
+        if any(one is not None for one in together) and not all(together):
+            raise SettingsError(
+                "--jwt-jwks, --jwt-issuer and --jwt-audience go together, or tokens of anybody and for anybody pass"
+            )
+        if self.jwt_jwks is None:
+            if self.jwt_algorithms:
+                raise SettingsError("--jwt-algorithm needs --jwt-jwks")
+            return
+        if not self.jwt_jwks.startswith("https://") and not _on_loopback(self.jwt_jwks):
+            raise SettingsError(f"--jwt-jwks {self.jwt_jwks}: begin it with https://, or whoever is on the way signs")
+        for name in _parts(self.jwt_algorithms):
+            if name.startswith("HS") or name.lower() == "none":
+                raise SettingsError(f"--jwt-algorithm {name}: only signatures with public keys are taken, as RS256 is")
+            if name not in TOKEN_ALGORITHMS:
+                raise SettingsError(f"--jwt-algorithm {name}: choose of {', '.join(TOKEN_ALGORITHMS)}")
+
+    @property
+    def token_algorithms(self) -> tuple[str, ...]:
+        """How tokens may be signed; none: as by default."""
+        return _parts(self.jwt_algorithms)
+
+    @property
+    def quota(self) -> Quota:
+        """What a tenant may use where its own entry says nothing."""
+        return Quota(
+            sessions=self.tenant_sessions,
+            requests=self.limit_requests,
+            tokens=self.limit_tokens,
+            http=self.limit_http,
+            audio_minute=self.limit_audio_minute,
+            audio_day=self.limit_audio_day,
+            message_kb=self.limit_message_kb,
+        )
 
     def _check_recording(self) -> None:
         if self.record_consent not in ("assumed", "required"):
@@ -440,8 +530,14 @@ class Settings:
 
     def secrets(self) -> tuple[str, ...]:
         """Every value that must not be written anywhere."""
-        shown = [getattr(self, one.name) for one in dataclasses.fields(self) if not one.repr]
-        return (*self.all_keys(), *(value for value in shown if isinstance(value, str)))
+        hidden = [getattr(self, one.name) for one in dataclasses.fields(self) if not one.repr]
+        directory = urlsplit(self.directory or "").password
+        return (
+            *self.all_keys(),
+            *(value for value in hidden if isinstance(value, str)),
+            *self.phone_secret_of.values(),
+            *((directory,) if directory else ()),
+        )
 
     def _check_webrtc(self) -> None:
         for name, addresses in (
@@ -551,6 +647,14 @@ class Settings:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
             return False
+
+
+def _on_loopback(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return False
+    return parts.scheme == "http" and parts.hostname in ("localhost", "127.0.0.1", "::1")
 
 
 def _parts(given: tuple[str, ...]) -> tuple[str, ...]:

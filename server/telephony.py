@@ -28,7 +28,7 @@ from sessions.manager import SessionManager
 from sessions.ports import Busy, NotResumable
 
 from . import http
-from .auth import Access, Denied, Grant
+from .auth import Access, Denied, Grant, Scope
 from .carriers.phone import Line, NoCall, PhoneCarrier
 from .carriers.phone_line import NoWire, WebSocketLine
 from .carriers.tcp import AudioSocketServer
@@ -99,7 +99,9 @@ class Telephony:
         self._dialect = dialect
         self._denied = denied
         self._access = access
-        self._phones = PhoneAccess(access, settings.phone_secret_of, settings.phone_networks)
+        self._phones = PhoneAccess(
+            access, settings.phone_secret_of, settings.phone_networks, tenant=settings.phone_tenant or access.house
+        )
         self._limits = NumberLimits(settings.phone_per_number, settings.phone_per_number_minute)
         self._session = _session_of(settings)
         self._pacer: Pacer | None = None
@@ -118,6 +120,15 @@ class Telephony:
 
     def __len__(self) -> int:
         return len(self._calls)
+
+    def of(self, tenant: str) -> dict[str, str]:
+        """The calls of a tenant: their sessions by their ids."""
+        return {one.id: one.handle.session for one in self._calls.values() if one.tenant == tenant}
+
+    @property
+    def numbers(self) -> NumberLimits:
+        """What is remembered of the numbers that call."""
+        return self._limits
 
     @property
     def waiting(self) -> int:
@@ -219,7 +230,7 @@ class Telephony:
         await handle.closed()
         if one.carrier is carrier:
             self._calls.pop(_key(one), None)
-            self._limits.leave(one.caller)
+            self._limits.leave(one.caller, one.tenant)
             log.info("call %s of %s ended: %s", one.id, one.shown, reason)
             self._counters.add(f"{CALLS}_ended_{reason}"[:80])
 
@@ -242,11 +253,11 @@ class Telephony:
             raise Denied(403, "call_in_use", "a call with this id is there and is somebody else's")
         if live is not None:
             return self._rejoin(manager, live, carrier)
-        self._limits.enter(caller)
+        self._limits.enter(caller, tenant)
         try:
             return self._open(manager, carrier, call, caller, callee, tenant)
         except BaseException:
-            self._limits.leave(caller)
+            self._limits.leave(caller, tenant)
             raise
 
     def _rejoin(
@@ -351,7 +362,7 @@ class Telephony:
     async def _list(self, request: Request) -> Response:
         """GET /telephony/calls: what is going on."""
         try:
-            self._access.administration(request.headers)
+            grant = self._access.administration(request.headers, Scope.MANAGE)
         except Denied as denied:
             return self._denied(denied)
         now = asyncio.get_running_loop().time()
@@ -366,6 +377,7 @@ class Telephony:
                 "connections": one.connections,
             }
             for one in self._calls.values()
+            if grant.owns(one.tenant)
         ]
         return JSONResponse({"calls": calls})
 
@@ -400,10 +412,10 @@ class Telephony:
         return Response(status_code=200)
 
     def find(self, call_id: str, grant: Grant) -> PhoneCall | None:
-        """The call, for API keys alone: an ephemeral key belongs to a session of its own."""
-        if grant.secret is not None:
+        """The call, for whoever manages its tenant: an ephemeral key belongs to a session of its own."""
+        if not grant.may(Scope.MANAGE):
             return None
-        return next((one for one in self._calls.values() if one.id == call_id), None)
+        return next((one for one in self._calls.values() if one.id == call_id and grant.owns(one.tenant)), None)
 
     async def watch(self, socket: WebSocket, grant: Grant) -> None:
         """A sideband: `WS /v1/realtime?call_id=phone_…`. Every event of the call, and commands to it."""

@@ -23,7 +23,7 @@ import ipaddress
 import json
 import re
 import time
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -40,6 +40,8 @@ NUMBERS_MOST: Final = 10_000
 """Numbers whose calls are remembered."""
 
 Params = Sequence[tuple[str, str]]
+_Caller = tuple[str, str]
+"""Whom somebody calls, and the number."""
 
 
 class PhoneAccess:
@@ -51,7 +53,10 @@ class PhoneAccess:
         secrets: Mapping[str, str],
         networks: Sequence[str] = (),
         clock: Callable[[], float] = time.time,
+        tenant: str = "",
     ) -> None:
+        """`tenant`: whose calls are that their vendor signed and nobody's key came with."""
+        self._tenant = tenant
         self._access = access
         self._secrets = secrets
         self._networks = [ipaddress.ip_network(network) for network in networks]
@@ -88,7 +93,7 @@ class PhoneAccess:
         if TOKEN in parameters:
             return self._access.session({"authorization": f"Bearer {parameters[TOKEN]}"}).tenant
         if signed:
-            return ""
+            return self._tenant
         if headers.get("authorization", "").lower().startswith("basic "):
             headers = {name: value for name, value in headers.items() if name != "authorization"}
         return self._access.session(headers).tenant
@@ -223,40 +228,58 @@ _CHECKS: Final = {
 
 
 class NumberLimits:
-    """Calls of one number: `together` at a time, `minute` in a minute; None: any number. On the event loop only."""
+    """Calls of one number to one tenant: `together` at a time, `minute` in a minute; None: any number. On the event
+    loop only. A number is not remembered for longer than its limits need it."""
 
     def __init__(self, together: int | None, minute: int | None, clock: Callable[[], float] = time.monotonic) -> None:
         self._together = together
         self._minute = minute
         self._clock = clock
-        self._live: dict[str, int] = {}
-        self._recent: dict[str, deque[float]] = {}
+        self._live: dict[_Caller, int] = {}
+        self._recent: OrderedDict[_Caller, deque[float]] = OrderedDict()
 
-    def enter(self, number: str) -> None:
+    def enter(self, number: str, tenant: str = "") -> None:
         """A call of `number` begins. Raises Denied where it may not; a call without a number always may."""
         if not number:
             return
-        if self._together is not None and self._live.get(number, 0) >= self._together:
+        caller = (tenant, number)
+        if self._together is not None and self._live.get(caller, 0) >= self._together:
             raise Denied(429, TOO_MANY, f"there are {self._together} calls from this number; end one first")
         if self._minute is not None:
-            now = self._clock()
-            recent = self._recent.setdefault(number, deque())
-            while recent and recent[0] <= now - 60:
-                recent.popleft()
-            if len(recent) >= self._minute:
-                raise Denied(429, TOO_MANY, f"{self._minute} calls came from this number within a minute; wait")
-            recent.append(now)
-            if len(self._recent) > NUMBERS_MOST:
-                del self._recent[next(iter(self._recent))]
-        self._live[number] = self._live.get(number, 0) + 1
+            self._check_minute(caller, self._minute)
+        self._live[caller] = self._live.get(caller, 0) + 1
 
-    def leave(self, number: str) -> None:
+    def _check_minute(self, caller: _Caller, most: int) -> None:
+        now = self._clock()
+        while self._recent and next(iter(self._recent.values()))[-1] <= now - 60:
+            self._recent.popitem(last=False)
+        recent = self._recent.setdefault(caller, deque())
+        while recent and recent[0] <= now - 60:
+            recent.popleft()
+        if len(recent) >= most:
+            raise Denied(429, TOO_MANY, f"{most} calls came from this number within a minute; wait")
+        recent.append(now)
+        self._recent.move_to_end(caller)
+        if len(self._recent) > NUMBERS_MOST:
+            self._recent.popitem(last=False)
+
+    def leave(self, number: str, tenant: str = "") -> None:
         """It ended."""
-        left = self._live.get(number, 0) - 1
+        caller = (tenant, number)
+        left = self._live.get(caller, 0) - 1
         if left > 0:
-            self._live[number] = left
+            self._live[caller] = left
         else:
-            self._live.pop(number, None)
+            self._live.pop(caller, None)
+
+    def of(self, tenant: str) -> int:
+        """How many numbers are remembered for a tenant."""
+        return len({caller for caller in (*self._live, *self._recent) if caller[0] == tenant})
+
+    def forget(self, tenant: str) -> None:
+        """Remember none of the numbers that have called a tenant, but those whose calls go on."""
+        for caller in [one for one in self._recent if one[0] == tenant]:
+            del self._recent[caller]
 
 
 def redacted(number: str) -> str:

@@ -156,6 +156,10 @@ class Keeper:
             await self.port.release(taken.lease)
             raise unknown(session) from why
 
+    def of(self, tenant: str) -> dict[str, str]:
+        """The sessions of a tenant that are kept here, by themselves."""
+        return {session: session for session, keeping in self._all.items() if keeping.tenant == tenant}
+
     def let_go(self, found: Recovered) -> None:
         """It was recovered and cannot go on here; another process may have it."""
         self._spawn(self._let_go(found.taken.lease))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from .core.config import SessionConfig
@@ -47,10 +47,10 @@ class SessionManager:
         max_sessions: int | None = None,
         keeper: Keeper | None = None,
         observer: Observer | None = None,
-        tenant_sessions: int | None = None,
+        tenant_sessions: Callable[[str], int | None] = lambda tenant: None,
     ) -> None:
         """`keeper`: what keeps the sessions' leases; `observer`: told of their figures; `tenant_sessions`: how many a
-        tenant may have, over all processes that share a directory."""
+        tenant may have, over all processes that share a directory; raises Busy where it may begin none now."""
         self.engine = engine
         self.perception = perception
         self.counters = counters or Counters()
@@ -70,6 +70,10 @@ class SessionManager:
     def __contains__(self, session: object) -> bool:
         return session in self._runners
 
+    def runners(self) -> Iterator[Runner]:
+        """Every session that there is."""
+        yield from list(self._runners.values())
+
     @property
     def waiting(self) -> int:
         """Mails that wait, over all sessions."""
@@ -78,12 +82,13 @@ class SessionManager:
     def open(self, carrier: CarrierPort, config: SessionConfig) -> SessionHandle:
         """Begin a session on `carrier`. Raises `Busy` at once when there is no room."""
         self.check_room()
+        limit = self.tenant_sessions(config.tenant)
         session = f"sess_{secrets.token_hex(8)}"
         runner = Runner(self, session, carrier, config)
         runner.begin()
         try:
             keeping = self.keeper.begin(
-                runner, config.tenant, runner.token, self.tenant_sessions, resumable=config.grace > 0
+                runner, config.tenant, runner.token, limit, resumable=config.grace > 0
             )
         except Busy as why:
             runner.refused(why)

@@ -121,7 +121,7 @@ def wrong_token() -> NotResumable:
 
 
 def too_many(limit: int) -> Busy:
-    return Busy(f"all {limit} sessions of this tenant are in use; end one first", retry_after=ALREADY_OPEN)
+    return Busy(f"all {limit} sessions of this tenant are in use; end one first", ALREADY_OPEN, "too_many_sessions")
 
 
 @dataclass(slots=True)

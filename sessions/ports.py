@@ -6,6 +6,7 @@ mono, signed 16-bit little-endian, as `bytes`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
@@ -28,11 +29,13 @@ class Emit(Protocol):
 
 
 class Busy(Exception):
-    """No room for another session. `retry_after` is an honest guess, in seconds."""
+    """No room for another session. `retry_after` is an honest guess, in seconds. `code`: for whom there is none:
+    "server_busy" for anybody, another one for this tenant."""
 
-    def __init__(self, message: str, retry_after: float) -> None:
+    def __init__(self, message: str, retry_after: float, code: str = "server_busy") -> None:
         super().__init__(message)
         self.retry_after = retry_after
+        self.code = code
 
 
 class NotResumable(Exception):
@@ -166,6 +169,17 @@ class Sees(Protocol):
 
     def see(self, session: str, image: ImageRef, data: bytes) -> None:
         """An image of the conversation: `data` is its file as the client gave it. Contexts name it by its digest."""
+
+
+@runtime_checkable
+class Retains(Protocol):
+    """What an engine does besides that keeps states of a tenant beyond its sessions, for the next of them."""
+
+    def held(self, tenant: str) -> Mapping[str, int]:
+        """How many there are, by kind."""
+
+    def forget(self, tenant: str) -> None:
+        """Let go of all of them; blocks. The tenant's sessions are over."""
 
 
 # --- carrier ------------------------------------------------------------------------------------------------------

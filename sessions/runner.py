@@ -354,6 +354,20 @@ class Runner:
         """Session time."""
         return self._now()
 
+    @property
+    def tenant(self) -> str:
+        """Whose session it is."""
+        return self._core.state.config.tenant
+
+    @property
+    def heard(self) -> Ticks:
+        """User audio so far."""
+        return self._core.state.input.watermark
+
+    def post(self, event: Event) -> None:
+        """Have the session handle `event` in its turn."""
+        self.put(Mail(event))
+
     def _now(self) -> Ticks:
         return max(self._core.state.now, round((self._loop.time() - self._began) * TICK_RATE))
 

@@ -15,8 +15,9 @@ from collections.abc import Iterable
 from typing import Any, Final, cast
 
 from uvicorn.config import Config
-from uvicorn.protocols.http.auto import AutoHTTPProtocol
 from uvicorn.server import ServerState
+
+from .uvicorn_http import BoundedHttpProtocol
 
 log = logging.getLogger(__name__)
 
@@ -219,8 +220,8 @@ class TlsProtocol(asyncio.Protocol):
             self.raw.write(data)
 
 
-def http_over_tls(context: ssl.SSLContext) -> type[asyncio.Protocol]:
-    """The `http=` class for uvicorn: its own HTTP, over TLS with `context`. uvicorn's `ssl_…` options stay unset."""
+def http_over_tls(context: ssl.SSLContext, http: type[BoundedHttpProtocol]) -> type[asyncio.Protocol]:
+    """The `http=` class for uvicorn: `http` over TLS with `context`. uvicorn's `ssl_…` options stay unset."""
 
     class HttpOverTls(TlsProtocol):
         def __init__(
@@ -230,10 +231,8 @@ def http_over_tls(context: ssl.SSLContext) -> type[asyncio.Protocol]:
             app_state: dict[str, Any],
             _loop: asyncio.AbstractEventLoop | None = None,
         ) -> None:
-            http = AutoHTTPProtocol(  # type: ignore[call-arg]
-                config=config, server_state=server_state, app_state=app_state, _loop=_loop
-            )
-            super().__init__(http, context)
+            inner = http(config=config, server_state=server_state, app_state=app_state, _loop=_loop)
+            super().__init__(inner, context)
             # Until the handshake is done uvicorn knows nothing of the connection and would wait for it to the end.
             self._connections = cast("set[object]", server_state.connections)
 

@@ -30,7 +30,7 @@ from ..core.records import Plain
 MARK = "[redacted]"
 
 SHAPES = (
-    r"\b(?:sk|pk|rk|ek)[-_][A-Za-z0-9_-]{16,}",
+    r"\b(?:sk|pk|rk|ek|tko)[-_][A-Za-z0-9_-]{16,}",
     r"\b(?:ghp|gho|ghu|ghs|glpat|xox[abpr])[-_][A-Za-z0-9_-]{16,}",
     r"\bgithub_pat_[A-Za-z0-9_]{20,}",
     r"\bhf_[A-Za-z0-9]{20,}",
@@ -53,6 +53,7 @@ _SIGNS = (
         "rk_",
         "ek-",
         "ek_",
+        "tko",
         "ghp",
         "gho",
         "ghu",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -130,6 +131,169 @@ def test_a_session_is_explained_and_run_otherwise(page: ReplayPage, epochs: list
     assert page.app("app => app.scene.altered") is None
 
 
+def test_a_run_that_goes_otherwise_is_drawn_over_the_recorded_one(page: ReplayPage, epochs: list[float]) -> None:
+    page.app("(app, at) => app.go(at, true)", epochs[0])
+    page.wait("app => app.source.settled && app.scene.complete")
+    hold = page.page.evaluate("() => getComputedStyle(document.documentElement).getPropertyValue('--hold').trim()")
+    before = page.coloured(hold)
+    page.page.click("#open-what-if")
+    page.page.fill("#what-if-shift", "400")
+    page.page.click("#what-if-run")
+    page.wait("app => app.scene.altered !== null")
+    page.page.click("#what-if-close")
+    page.page.wait_for_selector("#open-what-if[aria-pressed=true]")
+    page.drawn()
+    overlaid = page.coloured(hold)
+    assert overlaid > before + 200
+    # The dialog keeps what it told, and puts the other timeline away.
+    page.page.click("#open-what-if")
+    assert page.page.is_visible("#what-if-text")
+    page.page.click("#what-if-clear")
+    page.page.click("#what-if-close")
+    page.drawn()
+    assert page.coloured(hold) < before + 50
+
+
+def test_both_watermarks_are_told_and_drawn_at_the_cursor(page: ReplayPage, recording: Path) -> None:
+    # In the middle of the second answer, which is heard: the carrier of this recording reports what it played.
+    answer = page.app("app => app.source.marks(0).sent[0]")
+    at = (answer[0] + answer[1] / 2) / 48_000
+    page.app("(app, at) => app.go(at, true)", at)
+    page.wait("app => app.source.settled && app.scene.complete && app.scene.marked.heard !== null")
+    marked = page.app("app => app.scene.marked")
+    assert marked["input"] == pytest.approx(at, abs=0.3)
+    assert answer[0] / 48_000 < marked["heard"] <= at + 0.01
+    told = page.page.inner_text("#watermarks")
+    assert told.startswith("in to 0:")
+    assert "heard to 0:" in told
+    good = page.page.evaluate("() => getComputedStyle(document.documentElement).getPropertyValue('--good').trim()")
+    # The line of the input runs along the whole lane.
+    assert page.coloured(good) > page.page.evaluate("() => document.getElementById('scene').width")
+
+
+def test_it_is_scrubbed_dragged_and_a_stretch_is_chosen_with_the_mouse(page: ReplayPage) -> None:
+    strip, scene = (page.page.locator(name).bounding_box() for name in ("#overview", "#scene"))
+    assert strip is not None
+    assert scene is not None
+    mouse = page.page.mouse
+    length = page.app("app => app.source.length")
+    # Scrubbed in the strip: the cursor follows, and the view with it.
+    mouse.move(strip["x"] + strip["width"] * 0.25, strip["y"] + 20)
+    mouse.down()
+    assert page.at() == pytest.approx(length * 0.25, abs=length / 200)
+    mouse.move(strip["x"] + strip["width"] * 0.75, strip["y"] + 20, steps=5)
+    assert page.at() == pytest.approx(length * 0.75, abs=length / 200)
+    mouse.up()
+    # A drag in the timeline moves what is seen and not the cursor.
+    page.page.keyboard.press("+")
+    page.page.keyboard.press("+")
+    before, at = page.view(), page.at()
+    y = scene["y"] + scene["height"] / 2
+    mouse.move(scene["x"] + scene["width"] * 0.5, y)
+    mouse.down()
+    mouse.move(scene["x"] + scene["width"] * 0.6, y, steps=4)
+    mouse.up()
+    span = before[1] - before[0]
+    assert page.view()[0] == pytest.approx(before[0] - span * 0.1, abs=span / 100)
+    assert page.at() == at
+    # With shift it chooses a stretch, which is looped; a click puts the cursor there.
+    page.page.keyboard.down("Shift")
+    mouse.move(scene["x"] + scene["width"] * 0.2, y)
+    mouse.down()
+    mouse.move(scene["x"] + scene["width"] * 0.4, y, steps=4)
+    mouse.up()
+    page.page.keyboard.up("Shift")
+    first, _ = page.view()
+    loop = page.app("app => app.player.loop")
+    assert loop == pytest.approx([first + span * 0.2, first + span * 0.4], abs=span / 100)
+    assert page.page.get_attribute("#loop", "aria-pressed") == "true"
+    mouse.click(scene["x"] + scene["width"] * 0.9, y)
+    assert page.at() == pytest.approx(first + span * 0.9, abs=span / 100)
+    # The wheel zooms where it points.
+    mouse.wheel(0, -400)
+    page.wait("(app, span) => app.view.span < span * 0.8", span)
+    under = page.app("(app, x) => app.scene.time(x)", scene["width"] * 0.9)
+    assert under == pytest.approx(first + span * 0.9, abs=span / 50)
+    page.page.keyboard.press("Escape")
+    assert page.app("app => app.player.loop") is None
+
+
+def test_everything_is_reached_by_keys(page: ReplayPage, epochs: list[float]) -> None:
+    keys = page.page.keyboard
+    keys.press("End")
+    assert page.at() == page.app("app => app.source.length")
+    keys.press("Home")
+    assert page.at() == 0
+    keys.press("ArrowRight")
+    assert page.at() == pytest.approx(30 / 40)
+    keys.press("Shift+ArrowRight")
+    assert page.at() == pytest.approx(30 / 40 + 30 / 4)
+    keys.press("ArrowLeft")
+    assert page.at() == pytest.approx(30 / 4)
+    keys.press("-")
+    keys.press("l")
+    assert page.app("app => app.player.loop") == list(page.view())
+    # From one control to the next; a focused button keeps its keys, and one that is pressed does its own.
+    page.page.focus("#next")
+    keys.press("Enter")
+    assert page.at() == pytest.approx(next(one for one in epochs if one > 30 / 4 + 1.51) - 1.5)
+    page.page.focus("#hear-user")
+    keys.press(" ")
+    assert page.page.get_attribute("#hear-user", "aria-pressed") == "false"
+    assert page.app("app => app.player.playing") is False
+    # What is typed into a field of the dialog is no command to the page.
+    at = page.at()
+    page.page.focus("#open-what-if")
+    keys.press("Enter")
+    page.page.focus("#what-if-more")
+    keys.type("n p 0 l")
+    assert page.at() == at
+    keys.press("Escape")
+    page.page.wait_for_selector("#what-if-dialog:not([open])", state="attached")
+
+
+def test_a_folder_is_opened_as_a_session_of_the_server(
+    browser: Browser, root: Path, recording: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "mine"
+    for name in ("sess_a", "sess_b"):
+        shutil.copytree(recording, folder / "below" / name)
+    change_manifest(folder / "below" / "sess_b", session="sess_b", began="2000-01-01T00:00:00+00:00")
+    (folder / "notes.txt").write_text("stays where it is")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "notes.txt").write_text("no recording")
+    with (
+        ServerProcess("scripted", SCRIPT) as server,
+        ReplayPage(browser, server.base_url.removesuffix("/v1")) as page,
+    ):
+        page.visit("/replay")
+        page.page.wait_for_selector("#recordings :text('records nothing')")
+        page.page.set_input_files("#folder", tmp_path / "empty")
+        page.page.wait_for_selector("#problem[data-code=no_recording]:not([hidden])")
+        # Several are offered, the newest first.
+        page.page.set_input_files("#folder", folder)
+        page.page.wait_for_selector("#found button:nth-of-type(1)")
+        assert page.page.locator("#found button b").all_inner_texts() == [recording.name, "sess_b"]
+        page.page.click("#found li:first-child button")
+        page.page.wait_for_url("**/replay/brought_*")
+        page.attach()
+        page.here()
+        assert page.page.inner_text("#title") == recording.name
+        assert "from a folder" in page.page.inner_text("#about")
+        assert page.coloured() > 10_000
+        page.page.keyboard.press("n")
+        page.page.wait_for_selector("#events li[data-current=true]")
+        page.page.click("#open-explanation")
+        page.page.wait_for_selector("#event-detail:has-text('the user spoke over the agent')")
+        # A reload and a link lead there as well, as long as the server keeps it.
+        page.wait("() => location.hash !== ''")
+        page.page.reload()
+        page.attach()
+        page.here()
+        assert page.at() > 0
+        assert page.faults == []
+
+
 @pytest.mark.wide
 def test_the_voice_page_leads_to_the_recording_of_its_session(browser: Browser, url: str) -> None:
     with VoicePage(browser, url, records=False) as talk:
@@ -161,7 +325,7 @@ def test_recordings_are_listed_and_what_is_not_there_is_said(browser: Browser, u
 @pytest.mark.wide
 def test_a_key_opens_what_was_made_with_it(browser: Browser, tmp_path: Path) -> None:
     folder = made(tmp_path)
-    change_manifest(folder, tenant="key_1")
+    change_manifest(folder, tenant="default")
     with (
         ServerProcess("scripted", SCRIPT, arguments=["--record", str(tmp_path), "--api-key", KEY]) as guarded,
         ReplayPage(browser, guarded.base_url.removesuffix("/v1")) as page,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from websockets.typing import Origin
 
-from server.auth import Access, Denied, bearer, is_local, key_of
+from server.auth import Access, Denied, Scope, bearer, is_local, key_of
 from server.client_secrets import ClientSecrets, Wanted
 from server.keys import KeyRing
 from tests.server.serving import API_KEY, refusal, served
@@ -46,7 +46,7 @@ def test_without_keys_any_key_or_none_is_accepted() -> None:
     assert access().session({}).secret is None
     assert access().session(header("anything")).secret is None
     assert access().session(header("ek_dev")).secret is None
-    access().administration({})
+    access().administration({}, Scope.MANAGE)
 
 
 def test_with_keys_each_of_them_is_accepted_and_no_other() -> None:
@@ -54,7 +54,7 @@ def test_with_keys_each_of_them_is_accepted_and_no_other() -> None:
     for key in (API_KEY, OTHER):
         guarded.session(header(key))
         guarded.session({}, ["realtime", f"openai-insecure-api-key.{key}"])
-        guarded.administration(header(key))
+        guarded.administration(header(key), Scope.MANAGE)
     for wrong in (API_KEY[:-1], API_KEY + "x", API_KEY.upper(), "", "é" * 20, "\udce9"):
         with pytest.raises(Denied):
             guarded.session(header(wrong))
@@ -83,7 +83,7 @@ def test_an_ephemeral_key_opens_sessions_and_nothing_else() -> None:
         assert guarded.session(header(value)).secret is secret
         assert guarded.session({}, ["realtime", f"openai-insecure-api-key.{value}"]).secret is secret
         with pytest.raises(Denied) as refused:
-            guarded.administration(header(value))
+            guarded.administration(header(value), Scope.MANAGE)
         assert (refused.value.status, refused.value.code) == (403, "insufficient_scope")
 
 

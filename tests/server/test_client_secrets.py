@@ -10,7 +10,7 @@ import openai
 import pytest
 from openai import AsyncOpenAI
 
-from server.client_secrets import MAX_BODY, ClientSecrets, NoRoom, Wanted, looks_ephemeral, parse_wanted
+from server.client_secrets import MAX_BODY, ClientSecrets, NoRoom, UsedUp, Wanted, looks_ephemeral, parse_wanted
 from server.dialects.checks import Rejected
 from tests.server.serving import API_KEY, Served, refusal, served
 
@@ -65,19 +65,47 @@ def test_what_has_expired_is_gone_from_memory_without_being_asked_for() -> None:
 def test_a_key_may_open_many_sessions_unless_it_is_for_one() -> None:
     many = ClientSecrets()
     value, secret = many.mint(Wanted(None, 600))
-    many.used(secret)
-    assert many.find(value) is secret
-    single = ClientSecrets(single_use=True)
-    value, secret = single.mint(Wanted(None, 600))
-    single.used(secret)
-    single.used(secret)
-    assert single.find(value) is None
+    with many.opening(secret), many.opening(secret), many.opening(None):
+        assert many.find(value) is secret
+    for single, wanted in ((ClientSecrets(single_use=True), Wanted(None, 600)), (many, Wanted(None, 600, True))):
+        value, secret = single.mint(wanted)
+        with single.opening(secret):
+            assert single.find(value) is None
+            with pytest.raises(UsedUp), single.opening(secret):
+                pass
+        with pytest.raises(UsedUp), single.opening(secret):
+            pass
+        assert single.find(value) is None
+
+
+def test_a_key_for_one_session_is_good_again_where_that_could_not_be_opened() -> None:
+    store = ClientSecrets(single_use=True)
+    value, secret = store.mint(Wanted({"type": "realtime"}, 600))
+    with pytest.raises(RuntimeError), store.opening(secret):
+        raise RuntimeError
+    assert store.find(value) is secret
+    with store.opening(secret):
+        pass
+    assert store.find(value) is None
+    assert store._bytes == 0
+
+
+def test_a_tenants_keys_are_forgotten_together_and_no_others() -> None:
+    store = ClientSecrets()
+    mine = [store.mint(Wanted(None, 600), "acme")[0] for _ in range(3)]
+    other, _ = store.mint(Wanted(None, 600), "bolt")
+    assert (store.of("acme"), store.of("bolt")) == (3, 1)
+    assert store.forget("acme") == 3
+    assert (store.of("acme"), store.of("bolt")) == (0, 1)
+    assert [store.find(value) for value in mine] == [None] * 3
+    assert store.find(other) is not None
 
 
 def test_used_up_keys_do_not_pile_up_until_they_would_have_expired() -> None:
     store = ClientSecrets(single_use=True)
     for _ in range(1000):
-        store.used(store.mint(Wanted({"type": "realtime"}, 7200))[1])
+        with store.opening(store.mint(Wanted({"type": "realtime"}, 7200))[1]):
+            pass
     assert len(store) == 0
     assert len(store._by_expiry) <= 64
     assert store._bytes == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from sessions.core.events import EngineFailed, Event
 from sessions.core.fence import Fence
 from sessions.core.notices import ResponseView
 from sessions.counters import Counters
+from tests.server.security.making import make_tenants
 from tests.server.serving import Served, refusal, served
 from tests.sessions.fakes import CountingEngine
 
@@ -169,9 +171,10 @@ async def ephemeral(place: Served, key: str) -> str:
         return str((await client.post("/v1/realtime/client_secrets")).json()["value"])
 
 
-async def test_a_key_and_all_that_was_minted_with_it_share_one_limit() -> None:
-    one, other = "key-one-of-the-tests-0123", "key-two-of-the-tests-0123"
-    async with served(api_keys=(one, other), limit_requests=2, limit_tokens=100_000) as place:
+async def test_a_tenant_and_all_that_was_minted_with_its_key_share_one_limit(tmp_path: Path) -> None:
+    path = tmp_path / "tenants.json"
+    one, other = make_tenants(path, ["acme", "bolt"]).values()
+    async with served(tenants_file=path, limit_requests=2, limit_tokens=100_000) as place:
         async with place.socket(one) as connection:
             ended, limits = await answered(connection)
             assert ended["status"] == "completed"

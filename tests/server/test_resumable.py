@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -12,6 +13,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
 from server import resumable as resumable_module
+from tests.server.security.making import make_tenants
 from tests.server.serving import Served, refusal, served
 from tests.sessions.fakes import CountingEngine
 
@@ -300,9 +302,9 @@ async def test_a_single_use_key_opens_one_session() -> None:
         await client.ended()
 
 
-async def test_a_session_is_resumed_with_the_key_that_it_was_opened_with() -> None:
-    keys = ("key-one-of-the-tests-0123", "key-two-of-the-tests-0123")
-    async with served(api_keys=keys) as place:
+async def test_a_session_is_resumed_with_a_key_of_its_tenant(tmp_path: Path) -> None:
+    keys = make_tenants(tmp_path / "tenants.json", ["acme", "bolt"]).values()
+    async with served(tenants_file=tmp_path / "tenants.json") as place:
         one, other = ({"Authorization": f"Bearer {key}"} for key in keys)
         client = await dial(place, additional_headers=one)
         await client.say("session.heartbeat")

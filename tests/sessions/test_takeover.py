@@ -45,7 +45,7 @@ class Cluster:
 
     def node(self, tenant_sessions: int | None = None) -> Node:
         engine, perception, port = CountingEngine(seconds=4.0), LoudnessPerception(), OwnershipInMemory(self.directory)
-        manager = SessionManager(engine, perception, keeper=Keeper(port), tenant_sessions=tenant_sessions)
+        manager = SessionManager(engine, perception, keeper=Keeper(port), tenant_sessions=lambda _: tenant_sessions)
         return Node(manager, engine, perception, port)
 
 

@@ -31,7 +31,7 @@ from ...envelope import StaleFence, TransferRefused
 from ...priority import PROMPT, lower_priority
 from ..fenced import advanced
 from .clauses import ClauseCutter
-from .reply import Clause, OpenSession, Reply, codes_contract
+from .reply import NOBODY, Clause, OpenSession, Reply, codes_contract
 from .speakable import Speakable, SpokenWord
 from .talker import Talker, TalkerError
 from .thinker import ReadsAhead, TextPiece, Thinker, ThinkerError, ThinkRequest, Thought
@@ -112,6 +112,16 @@ class EmbeddedEngine:
     def counters(self) -> Mapping[str, int]:
         with self._changed:
             return dict(self._counters)
+
+    def held(self, tenant: str) -> Mapping[str, int]:
+        """See `Retains.held`."""
+        thinker = self._thinker
+        return {"prefixes": thinker.held(tenant or NOBODY)} if isinstance(thinker, ReadsAhead) else {}
+
+    def forget(self, tenant: str) -> None:
+        """See `Retains.forget`."""
+        if isinstance(self._thinker, ReadsAhead):
+            self._thinker.forget(tenant or NOBODY)
 
     @property
     def active(self) -> int:

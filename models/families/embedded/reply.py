@@ -139,7 +139,7 @@ class Reply:
         self.lane.post(event, last=isinstance(event, EngineDone | EngineFailed))
 
 
-_NOBODY = "without a key"
+NOBODY = "without a key"
 """Tenant of the sessions that come without one; they are one another's."""
 
 
@@ -149,7 +149,7 @@ class OpenSession:
     def __init__(self, fence: Fence, tenant: str, emit: Emit) -> None:
         self.fence = fence
         self.emit = emit
-        self.tenant = tenant or _NOBODY
+        self.tenant = tenant or NOBODY
         self.gone = Stop()
         self.replies: dict[str, Reply] = {}
 

@@ -139,7 +139,10 @@ class Prefixes:
         try:
             kept.read = kept.read or read(runtime, tokens)
             if kept.read:
-                self._found.put(prefix_key(tenant, tokens, self._version), runtime, size)
+                with self._lock:
+                    # A runtime that was replaced meanwhile serves nobody, and nothing of it is to be found again.
+                    if runtime is self._runtime:
+                        self._found.put(prefix_key(tenant, tokens, self._version), runtime, size)
             return kept.read
         finally:
             if not kept.read:
@@ -161,6 +164,21 @@ class Prefixes:
         with self._lock:
             for kept in self._runtime.kept.values():
                 kept.sessions.discard(session)
+
+    def held(self, tenant: str) -> int:
+        """How many beginnings are kept of a tenant."""
+        with self._lock:
+            return sum(kept.tenant == tenant for kept in self._runtime.kept.values())
+
+    def forget(self, tenant: str) -> None:
+        """Let go of all that is kept of a tenant whose sessions are over.
+
+        The runtime has no way to let go of one beginning, so a fresh one takes its place: it blocks for as long as a
+        start, and other tenants' beginnings are read anew.
+        """
+        self._found.evict(tenant=tenant)
+        if self.held(tenant):
+            self._replace(patient=True)
 
     def _reserve(self, tenant: str, session: str, tokens: tuple[str, ...], size: int) -> tuple[Runtime | None, bool]:
         """The runtime, entered, with room made for `tokens`; or None, and whether that is for want of room."""
@@ -193,9 +211,9 @@ class Prefixes:
         if idle:
             _unload(runtime)
 
-    def _replace(self) -> bool:
-        """A fresh runtime in this one's place; False where another thread is at it."""
-        if not self._replacing.acquire(blocking=False):
+    def _replace(self, *, patient: bool = False) -> bool:
+        """A fresh runtime in this one's place; False where another thread is at it, unless `patient`."""
+        if not self._replacing.acquire(blocking=patient):
             return False
         try:
             fresh = self._load()

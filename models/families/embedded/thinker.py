@@ -89,3 +89,9 @@ class ReadsAhead(Protocol):
 
     def release(self, session: str) -> None:
         """`session` is over."""
+
+    def held(self, tenant: str) -> int:
+        """How many beginnings are kept for `tenant`."""
+
+    def forget(self, tenant: str) -> None:
+        """Let go of all that is kept for `tenant`, whose sessions are over; blocks."""

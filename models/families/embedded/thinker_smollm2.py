@@ -150,6 +150,14 @@ class SmolLM2Thinker:
         """See `ReadsAhead.release`."""
         self._prefixes.release(session)
 
+    def held(self, tenant: str) -> int:
+        """See `ReadsAhead.held`."""
+        return self._prefixes.held(tenant)
+
+    def forget(self, tenant: str) -> None:
+        """See `ReadsAhead.forget`."""
+        self._prefixes.forget(tenant)
+
     @property
     def prefixes(self) -> CacheMetrics:
         """Figures of what is kept of prompts' beginnings."""

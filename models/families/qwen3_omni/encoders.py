@@ -45,6 +45,10 @@ class Encoders:
             self._cache.put(self._key(tenant, features.kind, features.name), features, features.bytes)
         return made
 
+    def held(self, tenant: str) -> int:
+        """How many media of a tenant are kept."""
+        return self._cache.held(tenant)
+
     def forget(self, tenant: str) -> None:
         """Let go of all that is kept for a tenant."""
         self._cache.evict(tenant=tenant)

@@ -125,6 +125,14 @@ class OmniEngine:
         """Rows of the batch that are at work."""
         return self._rows.busy
 
+    def held(self, tenant: str) -> Mapping[str, int]:
+        """See `Retains.held`."""
+        return {"features": self._encoders.held(tenant or NOBODY)}
+
+    def forget(self, tenant: str) -> None:
+        """See `Retains.forget`."""
+        self._encoders.forget(tenant or NOBODY)
+
     @property
     def features(self) -> CacheMetrics:
         """How the cache of encoded media does."""
