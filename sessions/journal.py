@@ -23,7 +23,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from .codes_track import FILE as CODES
 from .codes_track import CodedPcm, CodesTrack
@@ -39,14 +39,15 @@ from .recording.format import EVENTS, VERSION, software, write_manifest
 from .recording.lines import Writer
 from .recording.placement import Piece, Placement
 from .recording.policy import RecordingPolicy
-from .recording.redaction import Redactor, may_tell
-from .recording.retention import sweep
+from .recording.redaction import NUMBERS, Redactor, may_tell
+from .recording.sweeper import Sweeper
 from .tracks import ticks_of
 
 log = logging.getLogger(__name__)
 
-FLUSH_SECONDS = 0.5
-SWEEP_SECONDS = 60.0
+FLUSH_SECONDS: Final = 0.5
+FREE_SECONDS: Final = 5.0
+"""How often the disk is asked for its free space: no session fills what must stay free in so long."""
 CHAPTER: Ticks = 30 * TICK_RATE
 """What a damaged file loses at most, besides the damage."""
 UNCONSENTED_BYTES = 16 << 20
@@ -80,10 +81,11 @@ class Recorder:
         self.faults = 0
         """Recordings that ended because something could not be written."""
         self._open: dict[str, _Files] = {}
-        self._swept = float("-inf")
-        self._work: deque[_Work | Callable[[], None] | None] = deque()
+        self._asked = float("-inf")
+        self._work: deque[Callable[[], None] | None] = deque()
         self._wake = threading.Event()
         self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
+        self._sweeper = Sweeper(root, self.policy, lambda: frozenset(self._open.copy()))
         self._thread.start()
 
     def _run(self) -> None:
@@ -96,23 +98,23 @@ class Recorder:
                 job = self._work.popleft()
                 if job is None:
                     ending = True
-                elif isinstance(job, tuple):
-                    self.guarded(*job)
                 else:
                     job()
             self._flush()
 
     def _flush(self) -> None:
-        full = shutil.disk_usage(self.root).free < self.policy.free_bytes
         for files in list(self._open.values()):
             self.guarded(files, files.flush)
-            if full:
-                files.stop("disk_full")
+        if time.monotonic() - self._asked >= FREE_SECONDS:
+            self._asked = time.monotonic()
+            if shutil.disk_usage(self.root).free < self.policy.free_bytes:
+                for files in self._open.values():
+                    files.stop("disk_full")
 
-    def guarded(self, files: _Files, job: Callable[..., None], given: tuple[object, ...] = ()) -> None:
+    def guarded(self, files: _Files, job: Callable[[], None]) -> None:
         """Run `job`; a fault ends that recording and nothing else. What was written of it stays readable."""
         try:
-            job(*given)
+            job()
         except Exception:
             self.faults += 1
             log.exception("recording of %s ended", files.folder.name)
@@ -123,10 +125,6 @@ class Recorder:
         """Run `job` in the recorder's thread soon, after all that was submitted before."""
         self._work.append(job)
         self._wake.set()
-
-    def leave(self, files: _Files, job: Callable[..., None], *given: object) -> None:
-        """`job(*given)` for a recording, with the next flush."""
-        self._work.append((files, job, given))
 
     def open(
         self,
@@ -154,21 +152,16 @@ class Recorder:
             "tracks": {},
         }
 
-        def begin() -> None:
-            self._open[session] = files
-            files.open(manifest)
+        return Journal(self, files, manifest, config.recording_consent)
 
-        journal = Journal(self, files, config.recording_consent)
-        journal.later(begin)
-        self._wake.set()
-        return journal
+    def take(self, files: _Files) -> None:
+        """In the recorder's thread: what waits for `files` is written from now on."""
+        self._open[files.folder.name] = files
 
     def forget(self, session: str) -> None:
         """In the recorder's thread: a recording is finished."""
         self._open.pop(session, None)
-        if time.monotonic() - self._swept >= SWEEP_SECONDS:
-            self._swept = time.monotonic()
-            sweep(self.root, self.policy, time.time(), frozenset(self._open))
+        self._sweeper.ended()
 
     def close(self) -> None:
         """Write what waits and stop."""
@@ -176,41 +169,48 @@ class Recorder:
             self._work.append(None)
             self._wake.set()
             self._thread.join()
+        self._sweeper.close()
 
 
 class Journal:
     """One session's recording; calls only queue the work."""
 
-    def __init__(self, recorder: Recorder, files: _Files, consent: str) -> None:
+    def __init__(self, recorder: Recorder, files: _Files, manifest: dict[str, Plain], consent: str) -> None:
         self._recorder = recorder
         self._files = files
-        self._held: list[tuple[Callable[..., None], tuple[object, ...]]] | None = None
+        self._held: list[_Job] = []
         self._held_bytes = 0
-        self._refused = consent == "refused"
-        if recorder.policy.consent == "required" and consent != "given":
-            self._held = []
+        self._leave: Callable[[_Job], None] = self._hold
+        """Takes a job on its way to the recorder's thread: at once where consent was given, never where refused."""
+        if consent == "refused":
+            self._leave = _nothing
+        elif recorder.policy.consent != "required" or consent == "given":
+            self._release()
+        self._leave((files.open, manifest))
 
     @property
     def folder(self) -> Path:
         return self._files.folder
 
-    def later(self, job: Callable[..., None], *given: object, size: int = 0) -> None:
-        """Run `job` in the recorder's thread, in its place; at once where consent was given, never where refused."""
-        if self._refused:
-            return
-        if self._held is None:
-            self._recorder.leave(self._files, job, *given)
-            return
-        self._held_bytes += size
+    def _release(self) -> None:
+        """From here on, what is to be written is."""
+        held, self._held = self._held, []
+        self._files.waiting.extend(held)
+        self._leave = self._files.waiting.append
+        files, recorder = self._files, self._recorder
+        recorder.submit(lambda: recorder.take(files))
+
+    def _hold(self, job: _Job) -> None:
+        self._held_bytes += sum(len(given) for given in job if isinstance(given, bytes))
         if self._held_bytes > UNCONSENTED_BYTES:
             self._refuse()
         else:
-            self._held.append((job, given))
+            self._held.append(job)
 
     def _refuse(self) -> None:
         """Nothing of this session is or stays recorded."""
-        self._refused = True
-        self._held = None
+        self._leave = _nothing
+        self._held.clear()
         files, recorder = self._files, self._recorder
 
         def forget() -> None:
@@ -220,50 +220,52 @@ class Journal:
         recorder.submit(lambda: recorder.guarded(files, forget))
 
     def _stated(self, consent: str) -> None:
+        if self._leave is _nothing:
+            return
         if consent == "refused":
             self._refuse()
         elif consent == "given":
-            held, self._held = self._held, None
-            for job, given in held or ():
-                self.later(job, *given)
-            self.later(self._files.note, "consent", "given")
+            if self._leave == self._hold:
+                self._release()
+            self._leave((self._files.note, "consent", "given"))
 
     def event(self, event: Event, now: Ticks, pcm: bytes | None, rate: int) -> None:
-        self.later(self._files.event, event, now, pcm, rate, size=len(pcm or b""))
+        self._leave((self._files.event, event, now, pcm, rate))
         if type(event) is ConfigUpdate and event.config.recording_consent:
             self._stated(event.config.recording_consent)
 
     def effects(self, effects: list[Effect]) -> None:
         if effects:
-            self.later(self._files.effects, effects)
+            self._leave((self._files.effects, effects))
 
     def sent(self, frame: AdmitFrame, pcm: bytes) -> None:
-        self.later(self._files.placement.admit, frame, pcm, size=len(pcm))
+        self._leave((self._files.placement.admit, frame, pcm))
 
     def add(self, track: Callable[[], FurtherTrack]) -> None:
         """A further file, opened by `track` in the recorder's thread; it is flushed and closed with the others."""
-        files = self._files
-        self.later(lambda: files.further.append(track()))
+        self._leave((self._files.add, track))
 
     def close(self, reason: str) -> None:
+        self._leave((self._files.close, reason))
         files, recorder = self._files, self._recorder
 
-        def finish() -> None:
-            try:
-                files.close(reason)
-            finally:
-                recorder.forget(files.folder.name)
+        def forget() -> None:
+            recorder.guarded(files, files.work)
+            recorder.forget(files.folder.name)
 
-        self.later(finish)
-        recorder.submit(lambda: None)
+        recorder.submit(forget)
 
     def discard(self) -> None:
         """Forget a session that never began."""
         self._refuse()
 
 
-_Work: TypeAlias = "tuple[_Files, Callable[..., None], tuple[object, ...]]"
-"""A job for a recording: a fault in it ends that one alone."""
+def _nothing(job: _Job) -> None:
+    """Of a session that must not be recorded."""
+
+
+_Job: TypeAlias = tuple[Any, ...]
+"""Work for the recorder's thread: what to call, and with what."""
 
 
 class _Files:
@@ -271,8 +273,10 @@ class _Files:
 
     def __init__(self, folder: Path, rate: int, policy: RecordingPolicy, redactor: Redactor) -> None:
         self.folder = folder
+        self.waiting: deque[_Job] = deque()
+        """What is still to be done, in order; added to by whoever runs the session."""
         self.placement = Placement()
-        self.further: list[FurtherTrack] = []
+        self._further: list[FurtherTrack] = []
         self._rate = rate
         self._limit = policy.session_bytes
         self._redactor = redactor
@@ -287,12 +291,26 @@ class _Files:
         self._now: Ticks = 0
         self._generated: Ticks = 0
         self._chapter_from: Ticks = 0
+        self._finished = False
 
     def open(self, manifest: dict[str, Plain]) -> None:
         self.folder.mkdir(parents=True)
         self._manifest = self._redactor.plain(manifest)
         write_manifest(self.folder, self._manifest)
         self._lines = EventsFile(self.folder / EVENTS)
+
+    def add(self, track: Callable[[], FurtherTrack]) -> None:
+        """See `Journal.add`."""
+        self._further.append(track())
+
+    def work(self) -> None:
+        """Do what waits, unless nothing more is recorded."""
+        waiting = self.waiting
+        if self._finished:
+            waiting.clear()
+        while waiting:
+            job, *given = waiting.popleft()
+            job(*given)
 
     def note(self, name: str, value: Plain) -> None:
         """Say something in the manifest."""
@@ -319,7 +337,8 @@ class _Files:
         self._now = now
         track: str | None = None
         at: Ticks | None = None
-        if isinstance(event, EngineAudio | DuplexFrame):
+        kind = type(event)
+        if kind is EngineAudio or kind is DuplexFrame:
             at = self._generated
             if pcm:
                 self._track("agent_generated", self._rate).write(at, pcm)
@@ -332,13 +351,13 @@ class _Files:
             elif isinstance(event, ItemCreate) and event.audio is not None:
                 track = self._user(event.audio, pcm, rate)
         line = self._writer.event(self._number, event, now, track, at)
-        self._lines.write(self._redactor.line(line) if may_tell((event,)) else line)
+        self._lines.write(self._redactor.line(line) if kind not in NUMBERS else line)
         self.placement.event(event, now)
 
     def _code(self, at: Ticks, pcm: CodedPcm) -> None:
         if self._codes is None:
             self._codes = CodesTrack(self.folder / CODES, pcm.span.format)
-            self.further.append(self._codes)
+            self._further.append(self._codes)
         self._codes.write(at, ticks_of(pcm, self._rate), pcm.span)
 
     def _user(self, audio: AudioArrived, pcm: bytes, rate: int) -> str:
@@ -359,18 +378,22 @@ class _Files:
 
     def flush(self) -> None:
         """Everything so far is on the disk."""
+        self.work()
         if self._lines is None:
             return
         self._lines.flush()
         self._place()
         for track in self._tracks.values():
             track.flush()
-        for further in self.further:
+        for further in self._further:
             further.flush()
-        size = self._lines.size + sum(track.size for track in self._tracks.values())
-        size += sum(further.size for further in self.further)
-        if self._limit is not None and size >= self._limit:
+        if self._limit is not None and self._size(self._lines) >= self._limit:
             self.stop("size_limit")
+
+    def _size(self, lines: EventsFile) -> int:
+        """Bytes on the disk."""
+        audio = sum(track.size for track in self._tracks.values())
+        return lines.size + audio + sum(further.size for further in self._further)
 
     def _place(self) -> None:
         for piece in self.placement.sent():
@@ -381,7 +404,7 @@ class _Files:
     def _samples(self, piece: Piece) -> bytes:
         ticks = ticks_per_sample(self._rate)
         first = piece.skip // ticks * 2
-        return piece.pcm[first : first + piece.length // ticks * 2]
+        return bytes(piece.pcm[first : first + piece.length // ticks * 2])
 
     def stop(self, reason: str) -> None:
         """Record no more of this session; `reason` is told in the manifest."""
@@ -395,11 +418,12 @@ class _Files:
     def _finish(self, how: str, reason: str) -> None:
         """Close what can be closed, and say in the manifest how it came to its end."""
         lines, self._lines = self._lines, None
+        self._finished = True
         self.placement.end()
         try:
             with contextlib.ExitStack() as stack:
                 # Last in, first out; what one of them cannot do does not keep the others from being closed.
-                for further in self.further:
+                for further in self._further:
                     stack.callback(self._tell, further)
                 for track in self._tracks.values():
                     stack.callback(track.close)
@@ -418,5 +442,8 @@ class _Files:
         self._told[further.name] = further.close()
 
     def discard(self) -> None:
+        """Delete what there is."""
+        self.waiting.clear()
         self.close("refused")
-        shutil.rmtree(self.folder, ignore_errors=True)
+        if self._manifest:  # else the folder is not this recording's
+            shutil.rmtree(self.folder, ignore_errors=True)

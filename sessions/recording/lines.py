@@ -16,7 +16,7 @@ import json
 import typing
 from collections.abc import Callable, Sequence
 from json.encoder import encode_basestring
-from operator import attrgetter
+from operator import attrgetter, sub
 from typing import Any, cast, get_args
 
 from ..core.effects import AdmitFrame, Effect, GrantCredit, SetTimer
@@ -102,6 +102,14 @@ def text(value: Any) -> str:
 # --- records that follow each other --------------------------------------------------------------------------------
 
 
+def _getter(names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
+    """Takes the fields `names` out of a record."""
+    if not names:
+        return lambda value: ()
+    get = attrgetter(*names)
+    return get if len(names) > 1 else lambda value: (get(value),)
+
+
 class _Kind:
     """How one type of `SERIES` is taken apart and put together."""
 
@@ -114,8 +122,9 @@ class _Kind:
         self.labels = [f',"{name}":' for name in self.fields]
         self.whole = [annotation is int for annotation in self.annotations]
         self.defaults = [default for _, _, default in plan]
-        get = attrgetter(*self.fields)
-        self.values: Callable[[Any], tuple[Any, ...]] = get if len(self.fields) > 1 else lambda value: (get(value),)
+        self.values = _getter(self.fields)
+        self.numbers = _getter([name for name, whole in zip(self.fields, self.whole, strict=True) if whole])
+        self.others = _getter([name for name, whole in zip(self.fields, self.whole, strict=True) if not whole])
         self.keyed = "name" in self.fields
         """Timers of each name are a series of their own; the name is always written."""
         self.key = self.fields.index("name") if self.keyed else -1
@@ -125,8 +134,40 @@ _KINDS: dict[type, _Kind] = {cls: _Kind(cls) for cls in SERIES}
 _BY_NAME: dict[str, _Kind] = {kind.name: kind for kind in _KINDS.values()}
 
 
+class _Written:
+    """The last record of a series that was written: its whole numbers, how much each had grown, and its other fields.
+
+    `same`: how one is written that follows from it.
+    """
+
+    __slots__ = ("numbers", "others", "same", "steps")
+
+    def __init__(self, kind: _Kind, value: Any) -> None:
+        self.numbers = kind.numbers(value)
+        self.steps = (0,) * len(self.numbers)
+        self.others = kind.others(value)
+        name = f',"name":{text(value.name)}' if kind.keyed else ""
+        self.same = f'{{"type":"{kind.name}"{name}}}'
+
+    def take(self, kind: _Kind, value: Any) -> str:
+        """What is written of `value`, which comes next."""
+        numbers, others = kind.numbers(value), kind.others(value)
+        steps = tuple(map(sub, numbers, self.numbers))
+        self.numbers = numbers
+        if steps == self.steps and others == self.others:
+            return self.same
+        grown, differ = zip(steps, self.steps, strict=True), zip(others, self.others, strict=True)
+        out = f'{{"type":"{kind.name}"'
+        for index, entry in enumerate(kind.values(value)):
+            now, before = next(grown) if kind.whole[index] else next(differ)
+            if now != before or index == kind.key:
+                out += kind.labels[index] + text(entry)
+        self.steps, self.others = steps, others
+        return out + "}"
+
+
 class _Series:
-    """The last record of a series and the steps that led to it."""
+    """The last record of a series that was read, and the steps that led to it."""
 
     __slots__ = ("last", "steps")
 
@@ -152,7 +193,7 @@ class _Series:
 
 
 class _Memory:
-    """The series of one chapter."""
+    """The series of one chapter, as they are read."""
 
     def __init__(self) -> None:
         self._series: dict[tuple[str, str], _Series] = {}
@@ -169,58 +210,49 @@ class Writer:
     """Turns events and effects into lines."""
 
     def __init__(self) -> None:
-        self._memory = _Memory()
-        self._opening = True
-        self._track = ""
-        self._at: _Series = _Series()
+        self.chapter()
 
     def chapter(self) -> None:
         """What follows can be read without what came before."""
-        self._memory = _Memory()
+        self._series: dict[object, _Written] = {}
         self._opening = True
-        self._at = _Series()
         self._track = ""
+        self._at: Ticks | None = None
+        self._step: Ticks = 0
 
     def event(self, number: int, event: Event, now: Ticks, track: str | None = None, at: Ticks | None = None) -> str:
         """`track`: which track holds its samples, `at`: and where (None: at the event's own position)."""
         line = f'{{"n":{number},"now":{now},"event":' if self._opening else f'{{"now":{now},"event":'
         self._opening = False
         line += self._record(event)
-        if track is not None and track != self._track and at is None:
+        if at is not None:
+            before, self._at = self._at, at
+            step = 0 if before is None else at - before
+            if before is None or step != self._step:
+                line += f',"at":{at}'
+            self._step = step
+        elif track is not None and track != self._track:
             line += f',"track":"{track}"'
             self._track = track
-        if at is not None:
-            if self._at.expected(_PLACE) != [at]:
-                line += f',"at":{at}'
-            self._at.follow(_PLACE, (at,))
         return line + "}\n"
 
     def effects(self, effects: Sequence[Effect]) -> str:
-        return '{"effects":[' + ",".join([self._record(effect) for effect in effects]) + "]}\n"
+        if len(effects) == 1:
+            return f'{{"effects":[{self._record(effects[0])}]}}\n'
+        return '{"effects":[' + ",".join(map(self._record, effects)) + "]}\n"
 
     def _record(self, value: Any) -> str:
-        kind = _KINDS.get(type(value))
+        cls = type(value)
+        kind = _KINDS.get(cls)
         if kind is None:
             return text(value)
-        values = kind.values(value)
-        series = self._memory.of(kind, values[kind.key] if kind.keyed else "")
-        out = f'{{"type":"{kind.name}"'
-        last, steps = series.last, series.steps
-        if last:
-            for index, entry in enumerate(values):
-                if kind.whole[index]:
-                    step = entry - last[index]
-                    if step != steps[index]:
-                        out += kind.labels[index] + text(entry)
-                        steps[index] = step
-                elif index == kind.key or entry != last[index]:
-                    out += kind.labels[index] + text(entry)
-                last[index] = entry
-        else:
-            for index, entry in enumerate(values):
-                out += kind.labels[index] + text(entry)
-            series.follow(kind, values)
-        return out + "}"
+        key = (cls, value.name) if kind.keyed else cls
+        series = self._series.get(key)
+        if series is not None:
+            return series.take(kind, value)
+        self._series[key] = _Written(kind, value)
+        whole = zip(kind.labels, kind.values(value), strict=True)
+        return f'{{"type":"{kind.name}"' + "".join([label + text(entry) for label, entry in whole]) + "}"
 
 
 class _Place:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ..core.effects import AdmitFrame, Effect, HoldCarrier, Notify, ResumeCarrier
 from ..core.events import CarrierAttached, Event, PlaybackReported
@@ -17,14 +17,16 @@ from ..core.timeline import TICK_RATE, Ticks
 
 PATIENCE: Ticks = 60 * TICK_RATE
 """How long a piece waits for a peer's word on whether it was heard."""
+TOGETHER: Ticks = TICK_RATE // 2
+"""Frames that follow each other are one piece up to this length."""
 
 
 @dataclass(slots=True)
 class Piece:
     """Content [start, start + length) of `response`, at `placed_at` on the session timeline.
 
-    `source` and `source_start`: the engine's track that it was cut from and where; `skip`: how much of the samples
-    that came with it is left out at the front. `pcm`: its samples, where they are at hand.
+    `source` and `source_start`: the engine's track that it was cut from and where. `pcm`: samples that it is cut from,
+    where they are at hand; its own begin `skip` ticks into them. Pieces of the same frames share them.
     """
 
     response: str
@@ -34,7 +36,7 @@ class Piece:
     source: str
     source_start: Ticks
     skip: Ticks = 0
-    pcm: bytes = b""
+    pcm: bytearray = field(default_factory=bytearray)
 
     @property
     def end(self) -> Ticks:
@@ -58,6 +60,8 @@ class Placement:
     def __init__(self) -> None:
         self._sent: deque[Piece] = deque()
         self._heard: deque[Piece] = deque()
+        self._growing: tuple[Piece, Piece] | None = None
+        """The last of both, while the next frame may be added to them: nothing was taken from them."""
         self._reported: dict[str, Ticks] = {}
         self._over: set[str] = set()
         self._acknowledged = False
@@ -96,16 +100,32 @@ class Placement:
     def admit(self, frame: AdmitFrame, pcm: bytes = b"") -> None:
         """A frame was sent."""
         length = frame.end - frame.start
-        for pieces in (self._sent, self._heard):
+        if self._growing is not None and _follows(self._growing[0], frame):
+            sent, heard = self._growing
+            sent.length += length
+            heard.length += length
+            sent.pcm += pcm  # which is also the other's
+            return
+        sent = Piece(
+            frame.response,
+            frame.start,
+            length,
+            frame.placed_at,
+            frame.source,
+            frame.source_start,
+            pcm=bytearray(pcm),
+        )
+        heard = replace(sent)
+        for pieces, piece in ((self._sent, sent), (self._heard, heard)):
             _give_way(pieces, frame.placed_at)
-            pieces.append(
-                Piece(frame.response, frame.start, length, frame.placed_at, frame.source, frame.source_start, 0, pcm)
-            )
+            pieces.append(piece)
+        self._growing = sent, heard
 
     def _resume(self) -> None:
         held_at, self._held_at = self._held_at, None
         if held_at is None:
             return
+        self._growing = None
         for pieces in (self._sent, self._heard):
             moved: list[Piece] = []
             for piece in pieces:
@@ -122,6 +142,7 @@ class Placement:
     def _cut(self, response: str, heard: Ticks) -> None:
         """Of `response` nothing was heard from content position `heard` on; what was not released never left."""
         self._over.add(response)
+        self._growing = None
         kept = [_until(piece, heard) if piece.response == response else piece for piece in self._heard]
         self._heard = deque(piece for piece in kept if piece.length > 0)
         if self._paced:
@@ -137,14 +158,20 @@ class Placement:
         """Pieces of what was sent that are settled now, in order of place."""
         limit = self._now if self._held_at is None else self._held_at
         while self._sent and (self._ended or self._sent[0].end <= limit):
-            yield self._sent.popleft()
+            yield self._taken(self._sent)
 
     def heard(self) -> Iterator[Piece]:
         """Pieces of what was heard, at the place where they reached the ear, as far as the model of the way tells."""
         while self._heard and (self._ended or self._settled(self._heard[0])):
-            piece = self._heard.popleft()
+            piece = self._taken(self._heard)
             piece.placed_at += self._delay
             yield piece
+
+    def _taken(self, pieces: deque[Piece]) -> Piece:
+        piece = pieces.popleft()
+        if not pieces:
+            self._growing = None
+        return piece
 
     def _settled(self, piece: Piece) -> bool:
         limit = self._now if self._held_at is None else self._held_at
@@ -154,6 +181,19 @@ class Placement:
             return True
         known = self._reported.get(piece.response, 0) >= piece.start + piece.length
         return known or piece.end + PATIENCE <= self._now
+
+
+def _follows(piece: Piece, frame: AdmitFrame) -> bool:
+    """Whether `frame` goes on where `piece` ends, and the two are not too long to be one."""
+    length = piece.length
+    return (
+        piece.placed_at + length == frame.placed_at
+        and piece.start + length == frame.start
+        and piece.source_start + length == frame.source_start
+        and piece.response == frame.response
+        and piece.source == frame.source
+        and length < TOGETHER
+    )
 
 
 def _until(piece: Piece, content: Ticks) -> Piece:

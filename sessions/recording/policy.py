@@ -31,6 +31,11 @@ class RecordingPolicy:
     secrets: tuple[str, ...] = field(default=(), repr=False)
     """Texts that must not be written, whatever they occur in."""
 
+    @property
+    def limited(self) -> bool:
+        """Whether anything has ever to go."""
+        return self.total_bytes is not None or self.keep_days is not None or bool(self.tenant_days)
+
     def days(self, tenant: str) -> float | None:
         """How long recordings of `tenant` are kept."""
         return self.tenant_days.get(tenant, self.keep_days)

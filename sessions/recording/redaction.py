@@ -66,7 +66,7 @@ _SIGNS = (
 )
 """One of these stands in whatever `SHAPES` find; looking for them costs a tenth."""
 
-_NUMBERS = frozenset(
+NUMBERS = frozenset(
     (
         *(AudioArrived, EngineAudio, SpeechProbability, EndOfTurnProbability, TimerDue),
         *(AdmitFrame, SetTimer, ClearTimer, GrantCredit, ForgetInput, AppendInput, Count, DropAudio, ReleaseTrack),
@@ -78,7 +78,7 @@ _NUMBERS = frozenset(
 
 def may_tell(records: Iterable[object]) -> bool:
     """Whether anything among events or effects could hold a secret."""
-    return not _NUMBERS.issuperset(map(type, records))
+    return not NUMBERS.issuperset(map(type, records))
 
 
 class Redactor:

@@ -9,11 +9,15 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Final
 
 from .format import EVENTS, EVENTS_1, MANIFEST
 from .policy import DAY, RecordingPolicy
 
 log = logging.getLogger(__name__)
+
+WRITTEN_SECONDS: Final = 60.0
+"""A recording without an end that was written to so lately is being written: by another process, perhaps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +100,11 @@ def expired(found: Collection[Entry], policy: RecordingPolicy, now: float) -> It
 
 
 def sweep(root: Path, policy: RecordingPolicy, now: float, busy: Collection[str] = ()) -> list[str]:
-    """Delete what the policy wants gone, but none of the sessions `busy`; returns the sessions that are gone."""
+    """Delete what the policy wants gone, but nothing that is being written, which `busy` names besides what shows it;
+    returns the sessions that are gone."""
     gone = []
     for entry in list(expired(entries(root), policy, now)):
-        if entry.session in busy:
+        if entry.session in busy or (entry.ended is None and now - entry.touched < WRITTEN_SECONDS):
             continue
         try:
             delete(entry.folder)

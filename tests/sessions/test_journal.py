@@ -446,7 +446,10 @@ def test_a_further_track_is_flushed_and_closed_with_the_others(recorder: Recorde
     notes = Notes()
     journal = begin(recorder)
     journal.add(lambda: notes)
+    flushed = threading.Event()
     recorder.submit(recorder._flush)
+    recorder.submit(flushed.set)
+    assert flushed.wait(60)
     journal.close("end")
     recorder.close()
     assert json.loads((journal.folder / MANIFEST).read_text())["tracks"]["notes"] == {"flushes": notes.flushes}

@@ -50,19 +50,19 @@ def test_what_was_sent_is_heard_where_it_was_placed_after_the_delay_of_the_way()
     admit(placement, 0, 20, 100)
     admit(placement, 20, 40, 120)
     placement.end()
-    assert spans(placement.sent()) == [(0, 20, 100), (20, 20, 120)]
-    assert spans(placement.heard()) == [(0, 20, 160), (20, 20, 180)]
+    assert spans(placement.sent()) == [(0, 40, 100)]
+    assert spans(placement.heard()) == [(0, 40, 160)]
 
 
 def test_pieces_come_out_once_nothing_can_change_them() -> None:
     placement = placed(delay=60)
     for number in range(5):
-        admit(placement, 20 * number, 20 * number + 20, 100 + 20 * number)
-    then(placement, 145)
-    assert spans(placement.sent()) == [(0, 20, 100), (20, 20, 120)]
-    assert spans(placement.heard()) == []
-    then(placement, 185)
-    assert spans(placement.heard()) == [(0, 20, 160)]
+        admit(placement, 500 * number, 500 * number + 500, 100 + 500 * number)
+    then(placement, 1145)
+    assert spans(placement.sent()) == [(0, 500, 100), (500, 500, 600)]
+    assert spans(placement.heard()) == [(0, 500, 160)]
+    then(placement, 1165)
+    assert spans(placement.heard()) == [(500, 500, 660)]
 
 
 def test_a_hold_moves_what_a_carrier_that_paces_had_not_released() -> None:
@@ -71,11 +71,11 @@ def test_a_hold_moves_what_a_carrier_that_paces_had_not_released() -> None:
     admit(placement, 100, 200, 100)
     then(placement, 130, HoldCarrier())
     then(placement, 500)
-    assert spans(placement.sent()) == [(0, 100, 0)]
+    assert spans(placement.sent()) == []
     then(placement, 630, ResumeCarrier())
     placement.end()
-    assert spans(placement.sent()) == [(100, 30, 100), (130, 70, 630)]
-    assert spans(placement.heard()) == [(0, 100, 0), (100, 30, 100), (130, 70, 630)]
+    assert spans(placement.sent()) == [(0, 130, 0), (130, 70, 630)]
+    assert spans(placement.heard()) == [(0, 130, 0), (130, 70, 630)]
 
 
 def test_a_hold_moves_nothing_that_has_left_already() -> None:
@@ -111,15 +111,42 @@ def test_what_comes_after_a_cut_takes_the_place_of_what_was_sent_ahead() -> None
 
 def test_what_a_client_acknowledges_waits_for_its_word() -> None:
     placement = placed(acknowledged=True)
-    admit(placement, 0, 100, 0)
-    admit(placement, 100, 200, 100)
-    then(placement, 900)
+    admit(placement, 0, 500, 0)
+    admit(placement, 500, 1000, 500)
+    then(placement, 2900)
     assert spans(placement.heard()) == []
-    then(placement, 910, event=PlaybackReported("r", 120 * MS))
-    assert spans(placement.heard()) == [(0, 100, 0)]
-    then(placement, 950, cleared(130))
+    then(placement, 2910, event=PlaybackReported("r", 620 * MS))
+    assert spans(placement.heard()) == [(0, 500, 0)]
+    then(placement, 2950, cleared(630))
     placement.end()
-    assert spans(placement.heard()) == [(100, 30, 100)]
+    assert spans(placement.heard()) == [(500, 130, 500)]
+
+
+def test_frames_that_follow_each_other_are_one_piece_until_something_is_taken_from_it() -> None:
+    placement = placed()
+    admit(placement, 0, 20, 0)
+    admit(placement, 20, 40, 20)
+    then(placement, 45)
+    (first,) = placement.sent()
+    assert (first.length, len(first.pcm)) == (40 * MS, 40 * 48)
+    admit(placement, 40, 60, 40)  # what was given out does not grow any more
+    admit(placement, 60, 80, 70)  # a gap
+    then(placement, 75, cleared(70))
+    admit(placement, 0, 20, 75, "r2")
+    placement.end()
+    assert first.length == 40 * MS
+    assert spans(placement.sent()) == [(40, 20, 40), (60, 5, 70), (0, 20, 75)]
+    heard = list(placement.heard())
+    assert spans(heard) == [(0, 40, 0), (40, 20, 40), (60, 5, 70), (0, 20, 75)]
+    assert [len(piece.pcm) for piece in heard] == [40 * 48, 20 * 48, 20 * 48, 20 * 48]
+
+
+def test_a_piece_grows_no_longer_than_it_may_wait() -> None:
+    placement = placed()
+    for number in range(60):
+        admit(placement, 20 * number, 20 * number + 20, 20 * number)
+    placement.end()
+    assert spans(placement.sent()) == [(0, 500, 0), (500, 500, 500), (1000, 200, 1000)]
 
 
 def test_a_client_that_never_says_a_word_is_not_waited_for_for_ever() -> None:

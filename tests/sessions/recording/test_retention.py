@@ -76,3 +76,11 @@ def test_only_a_recording_can_be_deleted(tmp_path: Path) -> None:
     assert (tmp_path / "photos" / "one.jpg").exists()
     delete(put(tmp_path, "one", 1))
     assert left(tmp_path) == ["photos"]
+
+
+def test_what_another_process_writes_stays(tmp_path: Path) -> None:
+    for name, seconds in (("being written", 10.0), ("killed", 120.0)):
+        folder = put(tmp_path, name, seconds / DAY)
+        (folder / MANIFEST).write_text(json.dumps({"version": 2}))
+        os.utime(folder / MANIFEST, (NOW - seconds,) * 2)
+    assert sweep(tmp_path, RecordingPolicy(total_bytes=0), NOW) == ["killed"]
