@@ -64,6 +64,8 @@ from .violations import Violation
 from .visits import Visits
 
 STEPS_PER_EXAMPLE = 80
+EXAMPLES_PER_ROUND = 500
+"""Hypothesis remembers all examples of a round, so as to try new ones: ten kilobytes for each step."""
 WINDOWS = (from_ms(32), from_ms(64))
 
 _TURNS = TurnConfig(silence_ms=256, max_silence_ms=1200)
@@ -606,17 +608,40 @@ class Conversation(RuleBasedStateMachine):
     def save(self) -> None:
         self.world.save()
 
-    @step(ms=st.sampled_from((100, 600, 0)), told=st.booleans())
-    def take_over(self, ms: int, told: bool) -> None:
-        """`told`: the owner before learns of it."""
+    @step(
+        ms=st.sampled_from((100, 600, 0)),
+        told=st.booleans(),
+        stopped=st.booleans(),
+        lost=st.sampled_from((0, 0, 1, 2, 5, 13)),
+    )
+    def take_over(self, ms: int, told: bool, stopped: bool, lost: int) -> None:
+        """`lost`: events that the owner before had not written; `stopped`: it is, until it wakes up; `told`: it learns
+        of its successor."""
         world = self.world
         if world.session.state.closed:
             return
-        world.take_over()
+        world.succeed(lost)
+        if lost:
+            self._rewind()
+        world.claim()
         if told and world.former is not None:
             world.former.handle(OwnershipLost(world.session.state.incarnation), world.now)
+        elif stopped:
+            world.stop_former()
         if ms:
             world.later(from_ms(ms), world.carrier.attached)
+
+    def _rewind(self) -> None:
+        """The checker knows what the successor knows."""
+        checker = Checker(self.config, owns_turns=self.abilities.engine_turns)
+        for step in self.world.log:
+            checker.after(self.world.session, step)
+        self.world.observers[self.world.observers.index(self.checker)] = checker
+        self.checker = checker
+
+    @step()
+    def former_wakes_up(self) -> None:
+        self.world.wake_former()
 
     @step(back=st.integers(0, 1))
     def claim_too_late(self, back: int) -> None:
@@ -669,7 +694,7 @@ def explore(steps: int, seed_number: int = 0, *, shrink: bool = True, tally: Tal
         run_state_machine_as_test(
             seed(seed_number * 1000 + rounds)(machine),
             settings=settings(
-                max_examples=max(1, ceil((steps - tally.steps) / STEPS_PER_EXAMPLE)),
+                max_examples=min(EXAMPLES_PER_ROUND, max(1, ceil((steps - tally.steps) / STEPS_PER_EXAMPLE))),
                 stateful_step_count=STEPS_PER_EXAMPLE,
                 deadline=None,
                 database=None,
