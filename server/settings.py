@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 import ipaddress
 import os
+import re
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -365,6 +366,10 @@ class Settings:
             raise SettingsError(f"--script {self.script}: there is no such file")
         if (self.llm_url is None) != (self.llm_model is None):
             raise SettingsError("--llm-url and --llm-model go together; give both or neither")
+        if self.llm_url is not None and not _begins(self.llm_url, "http", "https"):
+            raise SettingsError(f"--llm-url {self.llm_url} must begin with http:// or https://")
+        if self.llm_key is not None and self.llm_url is None:
+            raise SettingsError("--llm-key needs --llm-url")
         if self.max_sessions is not None and self.max_sessions < 1:
             raise SettingsError("--max-sessions must be at least 1")
         if not 40 <= self.lead_ms <= 5000:
@@ -421,6 +426,8 @@ class Settings:
             raise SettingsError("--engine vllm-omni needs --engine-url ws://HOST:PORT and --engine-model NAME")
         if self.engine != "vllm-omni" and (any(needs) or self.engine_key or self.engine_session):
             raise SettingsError("--engine-url and its companions are for --engine vllm-omni; drop them or choose it")
+        if self.engine_url is not None and not _begins(self.engine_url, "ws", "wss", "http", "https"):
+            raise SettingsError(f"--engine-url {self.engine_url} must begin with ws:// or wss://")
         if self.engine_session is not None and not self.engine_session.is_file():
             raise SettingsError(f"--engine-session {self.engine_session}: there is no such file")
         if self.tts_url is not None and self.engine != "embedded":
@@ -439,6 +446,9 @@ class Settings:
             raise SettingsError("--tts-voice and --tts-key need --tts-url")
         if self.asr_url is None and (self.asr_languages or self.asr_key is not None):
             raise SettingsError("--asr-language and --asr-key need --asr-url")
+        for code in self.languages:
+            if not _LANGUAGE.fullmatch(code):
+                raise SettingsError(f"--asr-language {code}: give the code of a language alone, such as en")
 
     @property
     def languages(self) -> tuple[str, ...]:
@@ -655,6 +665,15 @@ def _on_loopback(url: str) -> bool:
     except ValueError:
         return False
     return parts.scheme == "http" and parts.hostname in ("localhost", "127.0.0.1", "::1")
+
+
+_LANGUAGE = re.compile(r"[a-z]{2,3}")
+"""ISO 639; what a session adds to it (en-US) is left away before a recognizer is asked."""
+
+
+def _begins(url: str, *schemes: str) -> bool:
+    scheme, separator, rest = url.partition("://")
+    return scheme in schemes and bool(separator and rest.strip("/"))
 
 
 def _parts(given: tuple[str, ...]) -> tuple[str, ...]:
