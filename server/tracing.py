@@ -1,6 +1,6 @@
 """Traces of the conversations for OpenTelemetry: one trace for each answered turn, a span for each of its stages.
 
-Needs the extra `tracing`. Spans are made when the answer is audible, with the times at which things happened; nothing
+Needs the extra `tracing`. Spans are made when the response is over, with the times at which things happened; nothing
 of what was said stands in them. The span of the model carries the attributes of OpenTelemetry's GenAI conventions.
 """
 
@@ -88,7 +88,10 @@ class Tracing:
 
     def _turn(self, session: str, known: _Session, answer: Answer, ended: ResponseEnded) -> None:
         times = [answer.opened, *(at for _, at in answer.stages)]
-        start = min(times) if answer.speech_end is None else answer.speech_end
+        if answer.speech_end is not None:
+            start = answer.speech_end
+        else:
+            start = min(times) if answer.asked is None else answer.asked
         turn = self._span("talkover.turn", session, known.at(start))
         turn.set_attribute("talkover.response", answer.response)
         turn.set_attribute("talkover.status", ended.status)
@@ -99,8 +102,10 @@ class Tracing:
         before = start
         for stage, at in answer.stages:
             self._span(f"talkover.stage.{stage}", session, known.at(min(before, at)), turn).end(known.at(at))
+            turn.set_attribute(f"talkover.{stage}_ms", round((at - start) * 1000 / TICK_RATE, 1))
             before = at
-        self._span("talkover.carrier", session, known.at(before), turn).end(known.at(answer.audible))
+        if answer.audible is not None:
+            self._span("talkover.carrier", session, known.at(before), turn).end(known.at(answer.audible))
         began = dict(answer.stages).get("words", answer.opened)
         model = self._span(f"chat {self._model}", session, known.at(began), turn)
         model.set_attribute("gen_ai.operation.name", "chat")

@@ -13,6 +13,9 @@ from prometheus_client.exposition import generate_latest
 
 from sessions.core.timeline import TICK_RATE, Ticks
 from sessions.figures import Answer, Figure, Interruption, Pause, ResponseEnded
+from sessions.ports import EnginePort
+
+from .engine_metrics import EngineMetrics
 
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
@@ -37,7 +40,13 @@ class VoiceMetrics:
         end, onset = "From the true end of the user's speech to", "From the onset of the user's speech to"
         self._turn = seconds_of("turn_latency", f"{end} the first sample of the answer", LATENCIES)
         self._endpoint = seconds_of("endpoint_delay", f"{end} the decision that the turn is over", LATENCIES)
-        self._stage = seconds_of("stage", f"{end} a stage of the answer", LATENCIES, "stage")
+        self._stage = seconds_of(
+            "stage",
+            f"{end} a stage of the answer (turn: spoken), or from the request of a client (asked)",
+            LATENCIES,
+            "stage",
+            "turn",
+        )
         self._stop = seconds_of("interruption_stop", f"{onset} the moment from which nothing more was sent", STOPS)
         self._commit = seconds_of("interruption_commit", f"{onset} the decision that it is an interruption", STOPS)
         self._unheard = seconds_of(
@@ -72,13 +81,14 @@ class VoiceMetrics:
                     self._tokens.labels("written").inc(figure.tokens[1])
 
     def _answer(self, answer: Answer) -> None:
-        if answer.speech_end is None or answer.latency is None:
-            return
-        self._turn.observe(seconds(answer.latency))
-        if answer.turn_ended is not None:
+        if answer.latency is not None:
+            self._turn.observe(seconds(answer.latency))
+        if answer.speech_end is not None and answer.turn_ended is not None:
             self._endpoint.observe(seconds(answer.turn_ended - answer.speech_end))
-        for stage, at in answer.stages:
-            self._stage.labels(stage).observe(max(0.0, seconds(at - answer.speech_end)))
+        since, turn = (answer.asked, "asked") if answer.speech_end is None else (answer.speech_end, "spoken")
+        if since is not None:
+            for stage, at in answer.stages:
+                self._stage.labels(stage, turn).observe(max(0.0, seconds(at - since)))
 
     def _interruption(self, cut: Interruption) -> None:
         self._epochs.labels(cut.cause).inc()
@@ -86,6 +96,10 @@ class VoiceMetrics:
         if cut.onset is not None and cut.stopped_after is not None:
             self._stop.observe(seconds(cut.stopped_after))
             self._commit.observe(seconds(cut.at - cut.onset))
+
+    def watch(self, engine: EnginePort) -> None:
+        """Tell of `engine` as well, how full it is and what it counted, whenever somebody asks."""
+        self.registry.register(EngineMetrics(engine))
 
     def text(self) -> str:
         """In Prometheus' text format."""

@@ -30,11 +30,12 @@ from .core.timeline import Ticks
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The first sample of an answer has left.
+    """The first sample of an answer has left, or an answer that is text alone is over.
 
     `speech_end`: the true end of the user's speech, None where the client asked for the answer; `turn_ended`: when that
     was decided; `opened`: when the response was told of; `stages`: when it reached each, "words" among them, which may
-    be before the turn had ended; `audible`: when its first sample was admitted.
+    be before the turn had ended; `audible`: when its first sample was admitted, None for text; `asked`: since when it
+    was waited for, None where nothing tells.
     """
 
     response: str
@@ -42,12 +43,15 @@ class Answer:
     turn_ended: Ticks | None
     opened: Ticks
     stages: tuple[tuple[str, Ticks], ...]
-    audible: Ticks
+    audible: Ticks | None
+    asked: Ticks | None = None
 
     @property
     def latency(self) -> Ticks | None:
-        """From the true end of speech to the first sample, None where nobody spoke."""
-        return None if self.speech_end is None else self.audible - self.speech_end
+        """From the true end of speech to the first sample, None where nobody spoke or nothing is to be heard."""
+        if self.speech_end is None or self.audible is None:
+            return None
+        return self.audible - self.speech_end
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +103,13 @@ class _Growing:
     """A response on its way to its first sample."""
 
     opened: Ticks | None = None
+    asked: Ticks | None = None
     stages: list[tuple[str, Ticks]] = field(default_factory=list)
+
+    def reach(self, notice: StageReached, now: Ticks) -> None:
+        self.stages.append((notice.stage, now))
+        if notice.elapsed is not None:
+            self.asked = now - notice.elapsed
 
 
 class Figures:
@@ -138,7 +148,7 @@ class Figures:
             case TurnEnded():
                 self._turn = now - (watermark - notice.speech_end), now
             case StageReached() if notice.response:
-                self._growing.setdefault(notice.response, _Growing()).stages.append((notice.stage, now))
+                self._growing.setdefault(notice.response, _Growing()).reach(notice, now)
             case ResponseOpened():
                 self._growing.setdefault(notice.response.id, _Growing()).opened = now
             case PlaybackStarted():
@@ -147,6 +157,8 @@ class Figures:
                 self._sent.pop(notice.response, None)
             case ResponseClosed():
                 view = notice.response
+                if view.modality == "text" and view.id in self._growing and not view.aside:
+                    figures.append(self._answer(view.id, now, audible=False))
                 self._growing.pop(view.id, None)
                 tokens = view.input_tokens, view.output_tokens
                 figures.append(ResponseEnded(view.id, now, view.status, view.modality, tokens, view.aside))
@@ -159,14 +171,15 @@ class Figures:
             case _:
                 pass
 
-    def _answer(self, response: str, now: Ticks) -> Answer:
+    def _answer(self, response: str, now: Ticks, *, audible: bool = True) -> Answer:
         growing = self._growing.get(response) or _Growing()
         speech_end, turn_ended = self._turn or (None, None)
         self._turn = None
         # Stages of an answer that was thought of before and thrown away are never told of: its response is another.
         self._growing = {response: growing}
         opened = now if growing.opened is None else growing.opened
-        return Answer(response, speech_end, turn_ended, opened, tuple(growing.stages), now)
+        heard = now if audible else None
+        return Answer(response, speech_end, turn_ended, opened, tuple(growing.stages), heard, growing.asked)
 
     def _interruption(self, cut: EpochBegan, now: Ticks, watermark: Ticks, unheard: Ticks) -> Interruption:
         onset = None if cut.at is None else now - (watermark - cut.at)

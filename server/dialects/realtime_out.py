@@ -397,4 +397,8 @@ def _own(
 ) -> Message:
     name = re.sub(r"(?<!^)([A-Z])", r"_\1", type(notice).__name__).lower()
     values: Message = {field.name: getattr(notice, field.name) for field in fields(notice)}
+    if isinstance(notice, StageReached):
+        del values["elapsed"]
+        if notice.elapsed is not None:
+            values["elapsed_ms"] = to_ms(notice.elapsed)
     return {"type": f"x_talkover.{name}", **values}

@@ -135,8 +135,7 @@ class Commands:
             self._listening.forget()  # what was heard in this input so far belongs to the item
         self._listening.commit(utterance, s.input.watermark, ended)
         if ended is not None and s.answers:
-            s.respond = True
-            self._listening.respond()
+            self._listening.answer(ended.speech_end)
 
     def _listening_reset(self, utterance: Utterance) -> None:
         """A hand-made end needs words up to here, not those looked up at an earlier silence."""

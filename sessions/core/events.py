@@ -182,9 +182,11 @@ class EngineToolCall:
 
 @dataclass(frozen=True, slots=True)
 class EngineStage:
-    """A stage of the response was reached (for example "first_token", "first_clause"); for figures only.
+    """A stage of the response was reached; for figures only. Each is a figure of its own, told once.
 
-    Empty `response`: a stage of the session itself ("ends_soon": the engine cannot hold it much longer).
+    "features" (media were encoded), "first_token", "first_clause" (enough text to be spoken), "first_code",
+    "first_audio"; an engine that makes images tells "image_completed". Empty `response`: a stage of the session itself
+    ("ends_soon": the engine cannot hold it much longer).
     """
 
     fence: Fence

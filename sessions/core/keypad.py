@@ -62,5 +62,4 @@ class Keypad:
         s.replied = False
         self._out.append(Notify(ItemAdded(item.view(), previous)))
         if s.answers:
-            s.respond = True
-            self._listening.respond()
+            self._listening.answer(s.input.watermark)

@@ -227,8 +227,8 @@ class Listening:
                     self._out.append(Transcribe(request, start, end, final=False))
                 case Began(at):
                     self._open(at)
-                case Closing():
-                    self._closing()
+                case Closing(speech_end=speech_end):
+                    self._closing(speech_end)
                 case Assess(start, at):
                     request = self._s.fresh_request("assess", "", at)
                     self._out.append(AssessTurn(request, start, at))
@@ -270,9 +270,10 @@ class Listening:
         s.hypothesis_until = 0
         return SpeechStarted(s.utterance.item, max(at, start))
 
-    def _closing(self) -> None:
+    def _closing(self, speech_end: Ticks) -> None:
         """Look up the words while the silence lasts; most of the time the turn is over."""
         s = self._s
+        s.turn_over = self._when(speech_end)
         utterance = s.utterance
         if utterance is None or not s.abilities.transcripts:
             return
@@ -298,8 +299,13 @@ class Listening:
         self._notify(SpeechStopped(utterance.item, ended.speech_end))
         self.commit(utterance, min(ended.decided_at, s.input.watermark), ended)
         if s.answers:
-            s.respond = True
-        self.respond()
+            self.answer(ended.speech_end)
+        else:
+            self.respond()
+
+    def _when(self, position: Ticks) -> Ticks:
+        """When an input position came in, in session time."""
+        return self._s.now - (self._s.input.watermark - position)
 
     # --- from an utterance to an item ------------------------------------------------------------------------------
 
@@ -340,6 +346,11 @@ class Listening:
             told = tokens if self._s.config.transcript_logprobs else ()
             self._notify(InputTranscriptDone(item.id, item.text, item.end - item.start, told))
 
+    def answer(self, over: Ticks) -> None:
+        """A turn of the user is to be answered, which was over at input position `over`."""
+        self._s.respond, self._s.turn_over = True, self._when(over)
+        self.respond()
+
     def respond(self) -> None:
         """Answer the ended turn once its words are known and the lane is free."""
         s = self._s
@@ -359,7 +370,7 @@ class Listening:
             self._speaking.announce()
             self._speaking.pump()
         else:
-            self._speaking.begin()
+            self._speaking.begin(asked=s.turn_over)
 
     # --- answers of perception -------------------------------------------------------------------------------------
 
@@ -398,7 +409,7 @@ class Listening:
         if not text or not s.answers:
             return
         if s.active is None and not s.respond and not s.awaiting and s.policy.phase == "closing":
-            self._speaking.begin(spoken=text, announced=False)
+            self._speaking.begin(spoken=text, announced=False, asked=s.turn_over)
 
     def _settle_words(self, item_id: str, text: str, tokens: tuple[Token, ...]) -> None:
         s = self._s

@@ -306,10 +306,14 @@ class StageReached:
 
     "words": all that it answers is known, the engine starts. The engine adds its own ("first_token", "first_clause",
     "first_audio"). A response may reach stages before it is opened. Empty `response`: of the session ("ends_soon").
+
+    `elapsed`: ticks since it was waited for: from the true end of the user's speech, or from the command or key that
+    asked for it; None for a stage of the session.
     """
 
     response: str
     stage: str
+    elapsed: Ticks | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,6 +83,7 @@ def new_response(state: State, request: ResponseCreate, fence: Fence) -> Respons
         metadata=request.metadata,
         tools=config.tools if request.tools is None else request.tools,
         voice=request.voice or config.voice,
+        asked=state.now,
     )
     response.source = response.id
     return response
@@ -127,15 +128,18 @@ class Speaking:
         spoken: str = "",
         announced: bool = True,
         given: tuple[ContextEntry, ...] | None = None,
+        asked: Ticks | None = None,
     ) -> None:
         """Take the output lane with a new response.
 
         `spoken`: words of the user that are not in the conversation yet (a turn that is still closing). `given`: what
-        the response reads instead of the conversation.
+        the response reads instead of the conversation. `asked`: since when it is waited for; None: from now on.
         """
         s = self._s
         response = new_response(s, request or ResponseCreate(), s.fence)
         response.input = given
+        if asked is not None:
+            response.asked = asked
         s.active = response
         s.ledger.open(response.id, s.acknowledged)
         if announced:
@@ -153,7 +157,7 @@ class Speaking:
             return
         response.started = True
         response.credit = s.config.credit
-        self._notify(StageReached(response.id, "words"))
+        self._notify(StageReached(response.id, "words", s.now - response.asked))
         context = response.input
         if context is None:
             heard = None if s.utterance is None else Span(s.utterance.start, s.input.watermark)
@@ -255,9 +259,11 @@ class Speaking:
             response.drafted = ""
 
     def stage(self, event: EngineStage) -> None:
-        of_session = not event.response and event.fence.incarnation == self._s.incarnation
-        if of_session or self._live(event):
-            self._notify(StageReached(event.response, event.stage))
+        response = self._s.active
+        if not event.response and event.fence.incarnation == self._s.incarnation:
+            self._notify(StageReached("", event.stage))
+        elif self._live(event) and response is not None:
+            self._notify(StageReached(event.response, event.stage, self._s.now - response.asked))
 
     def done(self, event: EngineDone) -> None:
         response = self._s.active

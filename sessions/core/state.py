@@ -57,6 +57,8 @@ class Response:
     metadata: tuple[tuple[str, str], ...] = ()
     announced: bool = False
     started: bool = False
+    asked: Ticks = 0
+    """Since when it is waited for, in session time."""
     source: str = ""
     base: Ticks = 0
     item: str = ""
@@ -152,6 +154,8 @@ class State:
     """User items whose words a response waits for."""
     respond: bool = False
     """A turn ended: answer it as soon as its words are known and the lane is free."""
+    turn_over: Ticks = 0
+    """When that turn was over, in session time: where its speech truly ended, not where that was decided."""
     requests: dict[int, PerceptionRequest] = field(default_factory=dict)
     hypothesis_until: Ticks = 0
     pump_due: Ticks | None = None

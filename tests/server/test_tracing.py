@@ -67,6 +67,27 @@ def test_the_models_span_has_the_attributes_of_the_genai_conventions() -> None:
     }
 
 
+def test_each_stage_of_a_turn_is_a_figure_of_its_own() -> None:
+    place = Place()
+    place.tracing.figures("sess_1", [ANSWER, ENDED])
+    attributes = place.spans()["talkover.turn"].attributes or {}
+    figures = {name: value for name, value in attributes.items() if name.endswith("_ms")}
+    assert figures == {"talkover.words_ms": 200.0, "talkover.first_token_ms": 500.0, "talkover.first_audio_ms": 700.0}
+
+
+def test_a_typed_turn_is_timed_from_its_request_and_a_written_answer_has_no_carrier() -> None:
+    place = Place()
+    stages = (("first_token", from_ms(1500)),)
+    written = Answer("resp_1", None, None, from_ms(1200), stages, None, asked=from_ms(1100))
+    place.tracing.figures(
+        "sess_1", [written, ResponseEnded("resp_1", from_ms(2100), "completed", "text", (3, 4), False)]
+    )
+    spans = place.spans()
+    assert "talkover.carrier" not in spans
+    assert length_ms(spans["talkover.turn"]) == 1000
+    assert (spans["talkover.turn"].attributes or {})["talkover.first_token_ms"] == 400.0
+
+
 def test_two_turns_are_two_traces() -> None:
     place = Place()
     second = Answer("resp_2", None, None, from_ms(5000), (), from_ms(5200))

@@ -27,14 +27,28 @@ def test_an_answer_is_counted_from_the_end_of_speech_and_by_its_stages() -> None
     seen = samples(metrics)
     assert seen["talkover_turn_latency_seconds_sum", ()] == 0.8
     assert seen["talkover_endpoint_delay_seconds_sum", ()] == 0.3
-    assert seen["talkover_stage_seconds_sum", (("stage", "words"),)] == 0.2
-    assert seen["talkover_stage_seconds_sum", (("stage", "first_token"),)] == 0.5
+    assert seen["talkover_stage_seconds_sum", (("stage", "words"), ("turn", "spoken"))] == 0.2
+    assert seen["talkover_stage_seconds_sum", (("stage", "first_token"), ("turn", "spoken"))] == 0.5
 
 
-def test_an_answer_that_nobody_spoke_for_has_no_latency() -> None:
+def test_an_answer_that_nobody_spoke_for_has_its_stages_and_no_latency() -> None:
     metrics = VoiceMetrics()
-    metrics.figures("sess_1", [Answer("resp_1", None, None, 0, (), from_ms(300))])
-    assert samples(metrics)["talkover_turn_latency_seconds_count", ()] == 0
+    stages = (("first_token", from_ms(350)), ("first_code", from_ms(400)), ("first_audio", from_ms(600)))
+    typed = Answer("resp_1", None, None, from_ms(100), stages, from_ms(600), asked=from_ms(100))
+    metrics.figures("sess_1", [typed])
+    seen = samples(metrics)
+    assert seen["talkover_turn_latency_seconds_count", ()] == 0
+    for stage, elapsed in (("first_token", 0.25), ("first_code", 0.3), ("first_audio", 0.5)):
+        assert seen["talkover_stage_seconds_sum", (("stage", stage), ("turn", "asked"))] == elapsed
+
+
+def test_a_written_answer_to_speech_has_no_turn_latency() -> None:
+    metrics = VoiceMetrics()
+    stages = (("first_token", from_ms(1500)),)
+    metrics.figures("s", [Answer("r", from_ms(1000), from_ms(1300), from_ms(1300), stages, None, from_ms(1000))])
+    seen = samples(metrics)
+    assert seen["talkover_turn_latency_seconds_count", ()] == 0
+    assert seen["talkover_stage_seconds_sum", (("stage", "first_token"), ("turn", "spoken"))] == 0.5
 
 
 def test_interruptions_are_timed_from_their_onset_and_counted_by_cause() -> None:

@@ -48,7 +48,9 @@ def test_an_answer_is_timed_from_the_true_end_of_speech_through_its_stages() -> 
     (answer,) = watching.of(Answer)
     assert answer.speech_end == end
     assert answer.turn_ended is not None
+    assert answer.audible is not None
     assert answer.latency == answer.audible - end
+    assert answer.asked == answer.speech_end
     stages = dict(answer.stages)
     # Its words were looked up, and the engine began, before the turn had ended.
     assert end < stages["words"] < answer.turn_ended <= answer.opened <= answer.audible
@@ -76,6 +78,24 @@ def test_an_answer_that_the_client_asked_for_has_no_end_of_speech() -> None:
     room.wait(1000)
     (answer,) = watching.of(Answer)
     assert (answer.speech_end, answer.turn_ended, answer.latency) == (None, None, None)
+    assert answer.asked == 0
+
+
+def test_an_answer_that_is_text_alone_has_its_stages_and_nothing_to_hear() -> None:
+    room, watching = watched(replace(SessionConfig(), turns=None))
+    room.wait(200)
+    room.engine.latency = from_ms(800)
+    room.post(ResponseCreate(modality="text"))
+    active = room.session.state.active
+    assert active is not None
+    room.wait(300)
+    room.post(EngineStage(active.fence, active.id, "first_token"))
+    room.wait(3000)
+    (answer,) = watching.of(Answer)
+    assert (answer.audible, answer.asked) == (None, from_ms(200))
+    assert answer.stages == (("words", from_ms(200)), ("first_token", from_ms(500)))
+    (ended,) = watching.of(ResponseEnded)
+    assert ended.modality == "text"
 
 
 def test_an_interruption_tells_when_the_agent_fell_silent_and_what_nobody_heard() -> None:

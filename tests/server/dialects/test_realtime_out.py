@@ -282,7 +282,11 @@ OWN: list[tuple[Notice, dict[str, Any]]] = [
         TurnEnded("i", 10, 20, "silence"),
         {"type": "x_talkover.turn_ended", "item": "i", "speech_end": 10, "decided_at": 20, "by": "silence"},
     ),
-    (StageReached("r", "asr"), {"type": "x_talkover.stage_reached", "response": "r", "stage": "asr"}),
+    (
+        StageReached("r", "first_code", 48 * 152 + 7),
+        {"type": "x_talkover.stage_reached", "response": "r", "stage": "first_code", "elapsed_ms": 152},
+    ),
+    (StageReached("", "ends_soon"), {"type": "x_talkover.stage_reached", "response": "", "stage": "ends_soon"}),
     (
         PlaybackCleared("r", 5, "so"),
         {"type": "x_talkover.playback_cleared", "response": "r", "heard": 5, "text": "so", "heard_by": "model"},

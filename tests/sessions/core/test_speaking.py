@@ -257,6 +257,20 @@ def test_a_stage_is_passed_on() -> None:
     assert [reached.stage for reached in world.notices(StageReached)] == ["words", "first_token"]
 
 
+def test_stages_are_timed_from_the_request() -> None:
+    world = stage()
+    start = begin(world)
+    world.wait(120)
+    world.post(EngineStage(start.fence, start.response, "first_token"))
+    world.wait(80)
+    world.post(EngineStage(start.fence, start.response, "first_code"))
+    assert [(reached.stage, reached.elapsed) for reached in world.notices(StageReached)] == [
+        ("words", 0),
+        ("first_token", from_ms(120)),
+        ("first_code", from_ms(200)),
+    ]
+
+
 def test_a_request_overrides_the_configuration() -> None:
     world = stage(replace(QUIET, instructions="be kind"))
     start = begin(world, ResponseCreate("be brief", "text", "none", 7, (("a", "b"),)))
