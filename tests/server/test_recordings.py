@@ -14,16 +14,12 @@ import numpy as np
 import pytest
 import soundfile
 
-from server.keys import KeyRing
 from server.recordings import BASE
-from server.settings import Settings
 from sessions.replay.reader import Recording
-from tests.server.serving import API_KEY, Served, served
+from tests.server.security.making import make_tenants
+from tests.server.serving import Served, finished, served
 from tests.sessions.conversations import converse
 from tests.sessions.recordings import as_version_1, change_manifest
-
-OTHER_KEY = "key-of-others-0123456789"
-
 
 BESIDE = [
     "..",
@@ -153,7 +149,7 @@ async def test_marks_events_and_interruptions_are_told(client: httpx.AsyncClient
 async def test_a_session_is_run_otherwise(client: httpx.AsyncClient, recorded: Path) -> None:
     path = f"{BASE}/{recorded.name}"
     before = (await client.get(f"{path}/interruptions")).json()["interruptions"]
-    answer = (await client.post(f"{path}/what-if", json={"drop": ["interruption.1"]})).json()
+    answer = (await finished(client, "POST", f"{path}/what-if", json={"drop": ["interruption.1"]})).json()
     assert answer["same"] is False
     assert len(answer["marks"]["epochs"]) < len(before)
     assert answer["limits"]
@@ -161,7 +157,7 @@ async def test_a_session_is_run_otherwise(client: httpx.AsyncClient, recorded: P
 
 
 async def test_a_session_is_told_in_words(client: httpx.AsyncClient, recorded: Path) -> None:
-    answer = await client.get(f"{BASE}/{recorded.name}/explanation")
+    answer = await finished(client, "GET", f"{BASE}/{recorded.name}/explanation")
     assert answer.headers["content-type"].startswith("text/plain")
     assert "the user spoke over the agent" in answer.text
 
@@ -178,7 +174,7 @@ async def test_what_cannot_be_altered_is_refused(client: httpx.AsyncClient, root
         assert error(await client.post(path, json=body)) == (400, code)
     assert error(await client.post(path, content="{", headers={"Content-Type": "application/json"}))[0] == 400
     assert error(await client.post(path, content="{}")) == (415, "unsupported_media_type")
-    change_manifest(root / recorded.name, length=48_000 * 3600)
+    change_manifest(root / recorded.name, length=48_000 * 3600 * 5)
     assert error(await client.post(path, json={"drop": ["playback.ack"]})) == (413, "recording_too_long")
 
 
@@ -259,15 +255,14 @@ async def test_a_damaged_or_newer_recording_says_so_without_a_path(
 
 
 async def test_each_tenant_sees_its_own(recorded: Path, tmp_path: Path) -> None:
-    keys = (API_KEY, OTHER_KEY)
     root = tmp_path / "root"
-    ring = KeyRing(Settings(api_keys=keys).all_keys())
-    names = [str(ring.name_of(key)) for key in keys]
+    names = ["acme", "bolt"]
+    keys = list(make_tenants(tmp_path / "tenants.json", names).values())
     for name in names:
         shutil.copytree(recorded, root / f"sess_{name}")
         change_manifest(root / f"sess_{name}", tenant=name)
     shutil.copytree(recorded, root / "sess_nobody")
-    async with served(record=root, api_keys=keys) as place:
+    async with served(record=root, tenants_file=tmp_path / "tenants.json") as place:
         for key, name, other in ((keys[0], *names), (keys[1], *reversed(names))):
             async with place.http(key) as client:
                 assert [one["id"] for one in (await client.get(BASE)).json()["data"]] == [f"sess_{name}"]
