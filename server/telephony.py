@@ -388,10 +388,13 @@ class Telephony:
     async def _transfer(self, request: Request) -> Response:
         """POST /telephony/calls/{call_id}/transfer {"to": "+1…"}: end our part, and say where the call goes on."""
         try:
+            self._access.session(request.headers)
             given = parse(await http.text(request, BODY_MOST))
             to = given.get("to")
             if not isinstance(to, str) or not 0 < len(to) <= 256:
                 raise Rejected("invalid_value", "'to' must say where the call goes, in at most 256 characters", "to")
+        except Denied as denied:
+            return self._denied(denied)
         except http.BodyRefused as refused:
             return http.error(refused.status, refused.code, refused.message)
         except Rejected as rejected:

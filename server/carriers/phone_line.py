@@ -31,6 +31,13 @@ class _Wire(Protocol):
 
     def fail(self, code: int, reason: str) -> None: ...
 
+    def narrow(self, most: int) -> None: ...
+
+
+MESSAGE_MOST: Final = 1 << 20
+"""Bytes of a message: more than any vendor sends, and little enough to be held for a stranger, who need not show who he
+is before his call starts."""
+
 
 class NoWire(RuntimeError):
     """The ASGI server below shows nothing of its connections."""
@@ -48,6 +55,7 @@ class WebSocketLine:
         if shown is None:
             raise NoWire("telephone calls need Talkover's own server; start it with `talkover serve`")
         self._wire: _Wire = shown["wire"]
+        self._wire.narrow(MESSAGE_MOST)
         self._why: str | None = None
 
     @property

@@ -21,6 +21,10 @@ BODY_WITHIN: Final = 30.0
 HEAD_MOST: Final = 16 * 1024
 """Bytes of request line and headers."""
 
+LINES_MOST: Final = 100
+LINE_MOST: Final = 8000
+"""Headers of a handshake, and bytes of one: a little less than `websockets` takes."""
+
 TOO_SLOW: Final = "requests_too_slow"
 UNREADABLE: Final = "requests_unreadable"
 """Counters."""
@@ -57,6 +61,12 @@ class BoundedHttpProtocol(H11Protocol):
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
         self._enter("")
+        lengths = [len(event.target), *(len(name) + len(value) + 4 for name, value in event.headers)]
+        if len(lengths) > LINES_MOST or max(lengths) > LINE_MOST or sum(lengths) > HEAD_MOST:
+            # What parses the handshake next has limits of its own, and would not say which.
+            self.count(UNREADABLE)
+            self._refuse(431, "headers_too_large", f"a handshake has at most {LINE_MOST} bytes a header; send less")
+            return
         super().handle_websocket_upgrade(event)
         self._phase = "upgraded"
 

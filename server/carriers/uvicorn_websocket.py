@@ -178,6 +178,10 @@ class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
         else:
             self._deliver_message(bytes(data))
 
+    def narrow(self, most: int) -> None:
+        """From here on a message may have `most` bytes; a longer one closes the connection (1009)."""
+        self.conn.max_message_size = most
+
     def unsent(self) -> int:
         """Bytes that were handed over and have not left this machine, or were not acknowledged yet."""
         sock = self.transport.get_extra_info("socket")

@@ -74,6 +74,8 @@ class AudioQuota:
         self._clock = clock
         self._used: OrderedDict[str, _Used] = OrderedDict()
         self._seen: dict[str, Ticks] = {}
+        self._ended: set[str] = set()
+        """Sessions that were told, and are not gone yet."""
         self._task: asyncio.Task[None] | None = None
 
     def __contains__(self, tenant: object) -> bool:
@@ -115,11 +117,15 @@ class AudioQuota:
             limited.setdefault(one.tenant, []).append(one)
             self._count(one.tenant, (one.heard - self._seen.get(one.session, 0)) / TICK_RATE)
         self._seen = there
+        self._ended &= there.keys()
         for tenant, its in limited.items():
             over = self._over(tenant, self._quota_of(tenant))
             if over is None:
                 continue
             for one in its:
+                if one.session in self._ended:
+                    continue
+                self._ended.add(one.session)
                 self._counters.add(EXCEEDED)
                 one.post(CommandRejected(EXCEEDED, _message(over)))
                 one.post(Close(EXCEEDED))

@@ -19,6 +19,7 @@ from sessions.counters import Counters
 
 from .. import http
 from ..auth import ORIGIN, Denied, bearer, key_of
+from ..carriers.uvicorn_http import HEAD_MOST
 from .tokens import Tokens
 
 ONCE: Final = ("authorization", "host", "origin", "content-length", "content-type", "sec-websocket-key")
@@ -130,6 +131,12 @@ def _refusal(scope: Scope, headers: Headers) -> Response | None:
     path: str = scope["path"]
     if TRICKS.search(scope.get("raw_path") or b"") or any(part in (".", "..") for part in path.split("/")):
         return http.error(404, "not_found", "paths with '.', '..' or hidden slashes lead nowhere; write the path out")
+    size = len(scope.get("raw_path") or b"") + len(scope["query_string"])
+    if size + sum(len(name) + len(value) + 4 for name, value in headers.raw) > HEAD_MOST:
+        return http.error(431, "headers_too_large", f"the head of a request may have {HEAD_MOST} bytes; send less")
+    if "content-length" in headers and "transfer-encoding" in headers:
+        # RFC 9112 section 6.1: one before us may have read another length.
+        return http.error(400, "ambiguous_length", "Content-Length and Transfer-Encoding are both there; send one")
     for name in ONCE:
         if len(headers.getlist(name)) > 1:
             return http.error(400, "duplicate_header", f"the header {name!r} is there more than once; send it once")

@@ -167,6 +167,35 @@ def full_of_what_nobody_uses() -> Shelf:
     return shelf
 
 
+def test_all_that_is_kept_of_a_tenant_can_be_forgotten() -> None:
+    shelf = Shelf(budget=1000)
+    assert shelf.keep("a", "x", session="1")
+    assert shelf.keep("a", "y", session="2")
+    assert shelf.keep("b", "z", session="3")
+    assert (shelf.prefixes.held("a"), shelf.prefixes.held("b")) == (2, 1)
+    for session in "12":
+        shelf.prefixes.release(session)
+    shelf.prefixes.forget("a")
+    assert shelf.prefixes.held("a") == 0
+    assert not shelf.serves("a", "x")
+    assert [generator.unloaded for generator in shelf.loaded] == [True, False], "its memory goes with the runtime"
+    assert shelf.keep("b", "z", session="3"), "others are read anew"
+    shelf.prefixes.forget("nobody")
+    assert len(shelf.loaded) == 2, "for nothing nothing is loaded"
+
+
+def test_what_was_read_on_a_runtime_that_was_replaced_meanwhile_is_not_found() -> None:
+    shelf = Shelf(budget=1000)
+
+    def read(runtime: Runtime, tokens: Sequence[str]) -> bool:
+        shelf.prefixes.forget("a")
+        return True
+
+    assert shelf.prefixes.keep("a", "1", ("x",), read, Stop())
+    assert shelf.prefixes.metrics.entries == 0
+    assert shelf.prefixes.held("a") == 0
+
+
 def test_a_runtime_in_use_is_unloaded_only_when_its_last_run_ends() -> None:
     shelf = full_of_what_nobody_uses()
     running = shelf.prefixes.enter()
