@@ -7,6 +7,7 @@
     agent_codes.bin       the codes that it was decoded from, if it was (`sessions.codes_track`)
     agent_sent.flac       what was admitted, at its place on the session timeline
     agent_heard.flac      what reached the ear of it, where the model of the way has it
+    state.json            where another process had begun the session: how it stood when this one took it over
 
 Samples are placed by position, never by wall clock. One thread writes for all sessions; every half second everything
 is on the disk, so that a process that is killed leaves readable recordings. docs/recording.md tells more.
@@ -30,12 +31,12 @@ from .codes_track import CodedPcm, CodesTrack
 from .core.config import SessionConfig
 from .core.effects import AdmitFrame, Effect
 from .core.events import AudioArrived, ConfigUpdate, DuplexFrame, EngineAudio, Event, ItemCreate
-from .core.records import Plain, to_plain
+from .core.records import Plain, read_as, to_plain
 from .core.state import Abilities
 from .core.timeline import TICK_RATE, Ticks, ticks_per_sample
 from .recording.events_file import EventsFile
 from .recording.flac import FlacTrack
-from .recording.format import EVENTS, VERSION, software, write_manifest
+from .recording.format import EVENTS, VERSION, folder_name, software, write_manifest, write_state
 from .recording.lines import Writer
 from .recording.placement import Piece, Placement
 from .recording.policy import RecordingPolicy
@@ -134,9 +135,15 @@ class Recorder:
         abilities: Abilities,
         rate: int,
         engine: Mapping[str, Plain] | None = None,
+        state: Mapping[str, Plain] | None = None,
     ) -> Journal:
-        """A new recording. `rate`: Hz of the agent's audio; `engine`: what is needed to run it again (seed, model)."""
-        files = _Files(self.root / session, rate, self.policy, self.redactor)
+        """A new recording. `rate`: Hz of the agent's audio; `engine`: what is needed to run it again (seed, model).
+
+        `state`: the snapshot of the core, of a session that another process began; `incarnation` is the new owner's.
+        """
+        began = _Beginning(state)
+        folder = self.root / folder_name(session, incarnation, state is not None)
+        files = _Files(folder, rate, self.policy, self.redactor, began)
         manifest: dict[str, Plain] = {
             "version": VERSION,
             "software": software(),
@@ -151,6 +158,8 @@ class Recorder:
             "consent": config.recording_consent or "not_stated",
             "tracks": {},
         }
+        if state is not None:
+            manifest["continues"] = {"incarnation": began.incarnation, "now": began.now}
 
         return Journal(self, files, manifest, config.recording_consent)
 
@@ -268,11 +277,22 @@ _Job: TypeAlias = tuple[Any, ...]
 """Work for the recorder's thread: what to call, and with what."""
 
 
+class _Beginning:
+    """Where a recording begins: with the session, or where its former owner had brought it."""
+
+    def __init__(self, state: Mapping[str, Plain] | None) -> None:
+        self.state = state
+        found = state or {}
+        self.now: Ticks = read_as(int, found.get("now", 0), "now")
+        self.incarnation: int = read_as(int, found.get("incarnation", 0), "incarnation")
+
+
 class _Files:
     """The open files of one recording. Used by the recorder's thread only."""
 
-    def __init__(self, folder: Path, rate: int, policy: RecordingPolicy, redactor: Redactor) -> None:
+    def __init__(self, folder: Path, rate: int, policy: RecordingPolicy, redactor: Redactor, began: _Beginning) -> None:
         self.folder = folder
+        self._began = began
         self.waiting: deque[_Job] = deque()
         """What is still to be done, in order; added to by whoever runs the session."""
         self.placement = Placement()
@@ -288,14 +308,16 @@ class _Files:
         self._codes: CodesTrack | None = None
         self._user_track = "user_in"
         self._number = 0
-        self._now: Ticks = 0
+        self._now: Ticks = began.now
         self._generated: Ticks = 0
-        self._chapter_from: Ticks = 0
+        self._chapter_from: Ticks = began.now
         self._finished = False
 
     def open(self, manifest: dict[str, Plain]) -> None:
         self.folder.mkdir(parents=True)
         self._manifest = self._redactor.plain(manifest)
+        if self._began.state is not None:
+            write_state(self.folder, self._redactor.plain(dict(self._began.state)))
         write_manifest(self.folder, self._manifest)
         self._lines = EventsFile(self.folder / EVENTS)
 
@@ -318,13 +340,21 @@ class _Files:
             self._manifest[name] = value
             write_manifest(self.folder, self._manifest)
 
-    def _track(self, name: str, rate: int, starts: Ticks = 0) -> FlacTrack:
+    def _track(self, name: str, rate: int, starts: Ticks = 0, first: Ticks = 0) -> FlacTrack:
+        """`first`: the position of its first sample, which lies at `starts` on the session timeline."""
         track = self._tracks.get(name)
         if track is None:
-            track = self._tracks[name] = FlacTrack(self.folder / f"{name}.flac", rate)
-            self._told[name] = {"rate": rate, "starts": starts}
+            track = self._tracks[name] = FlacTrack(self.folder / f"{name}.flac", rate, first)
+            told: dict[str, Plain] = {"rate": rate, "starts": starts}
+            if first:
+                told["first"] = first
+            self._told[name] = told
             self.note("tracks", dict(self._told))
         return track
+
+    def _placed(self, name: str) -> FlacTrack:
+        """A track whose positions are those of the session timeline."""
+        return self._track(name, self._rate, self._began.now, self._began.now)
 
     def event(self, event: Event, now: Ticks, pcm: bytes | None, rate: int) -> None:
         if self._lines is None:
@@ -365,8 +395,12 @@ class _Files:
         name = self._user_track
         if name in self._tracks and self._tracks[name].rate != rate:
             name = self._user_track = f"user_in_{len(self._tracks)}"
-        starts = max(0, self._now - audio.end) if audio.start == 0 else 0
-        self._track(name, rate, starts).write(audio.start, pcm)
+        if name not in self._tracks:
+            # Where the format changes within a recording, what goes on is filled up, so as to have the same positions.
+            anew = name == "user_in" or self._began.state is not None
+            first = audio.start if anew else 0
+            self._track(name, rate, first + max(0, self._now - audio.end) if anew else 0, first)
+        self._tracks[name].write(audio.start, pcm)
         return name
 
     def effects(self, effects: list[Effect]) -> None:
@@ -397,9 +431,9 @@ class _Files:
 
     def _place(self) -> None:
         for piece in self.placement.sent():
-            self._track("agent_sent", self._rate).write(piece.placed_at, self._samples(piece))
+            self._placed("agent_sent").write(piece.placed_at, self._samples(piece))
         for piece in self.placement.heard():
-            self._track("agent_heard", self._rate).write(piece.placed_at, self._samples(piece))
+            self._placed("agent_heard").write(piece.placed_at, self._samples(piece))
 
     def _samples(self, piece: Piece) -> bytes:
         ticks = ticks_per_sample(self._rate)

@@ -152,11 +152,7 @@ class Runner:
         self._lost_to: int | None = None
         """The incarnation that owns the session now, where that is another process's."""
         self._figures = Figures() if manager.observer is not None else None
-        self._journal: Journal | None = None
-        if manager.recorder is not None:
-            self._journal = manager.recorder.open(
-                session, manager.incarnation, config, self._core.state.abilities, self._rate
-            )
+        self._journal: Journal | None = None if core is not None else self._record(manager.incarnation)
         self._hands: dict[type, Callable[[Any], None]] = {
             OpenPerception: lambda e: self._perception.open(self._core.fence, e, self.emit),
             Transcribe: lambda e: self._perception.transcribe(session, e),
@@ -195,6 +191,21 @@ class Runner:
             raise
         self._task = self._loop.create_task(self._run(), name=self.session)
 
+    def _record(self, incarnation: int, state: Plain = None) -> Journal | None:
+        """`state`: of a core that another process's session was restored to."""
+        recorder = self._manager.recorder
+        if recorder is None:
+            return None
+        known = self._core.state
+        return recorder.open(
+            self.session,
+            incarnation,
+            known.config,
+            known.abilities,
+            self._rate,
+            state=state if isinstance(state, dict) else None,
+        )
+
     def _discard(self) -> None:
         self._close_ports()
         if self._journal is not None:
@@ -212,6 +223,7 @@ class Runner:
     def go_on(self, incarnation: int, token: str) -> None:
         """Take over, as `incarnation`, what the core was restored from, with the carrier that was given."""
         self.token = token
+        self._journal = self._record(incarnation, self._core.snapshot())
         try:
             self._handle(OwnershipTaken(incarnation))
         except Busy:

@@ -27,15 +27,19 @@ _SILENCE = bytes(1 << 16)
 
 
 class FlacTrack:
-    """Mono 16-bit PCM at `rate` Hz, written forward only; positions in ticks. What lies between is silence."""
+    """Mono 16-bit PCM at `rate` Hz, written forward only; positions in ticks. What lies between is silence.
 
-    def __init__(self, path: Path, rate: int) -> None:
+    `first`: position of its first sample.
+    """
+
+    def __init__(self, path: Path, rate: int, first: Ticks = 0) -> None:
         self.rate = rate
         self._path = path
         self._ticks = ticks_per_sample(rate)
         self._waiting = bytearray()
         self._chunk = round(rate * CHUNK_SECONDS) * 2
-        self._samples = 0
+        self._samples = first // self._ticks
+        """Position of the next one."""
         self._file = soundfile.SoundFile(
             path, "w", samplerate=rate, channels=1, format="FLAC", subtype="PCM_16", compression_level=0.0
         )

@@ -30,7 +30,7 @@ from ..core.state import Abilities
 from ..core.timeline import Ticks, ticks_per_sample
 from ..recording.events_file import read_chapters
 from ..recording.flac import FlacFile, TrackError
-from ..recording.format import EVENTS, EVENTS_1, MANIFEST, READABLE, TRACKS, VERSION, JournalError
+from ..recording.format import EVENTS, EVENTS_1, MANIFEST, READABLE, STATE, TRACKS, VERSION, JournalError
 from ..recording.lines import LineReader
 from ..recording.placement import Piece, Placement, Sources
 from .input_clock import InputClock
@@ -54,11 +54,21 @@ class Manifest:
     consent: str = ""
     ended: str | None = None
     stopped: str | None = None
+    tracks: Mapping[str, Plain] | None = None
     engine: Mapping[str, Plain] | None = None
+    state: Mapping[str, Plain] | None = None
+    """How the session stood when the recording began, where another process had begun it."""
+
+    @property
+    def begins(self) -> Ticks:
+        """Session time at which the recording begins."""
+        return 0 if self.state is None else cast(Ticks, self.state["now"])
 
     def session_core(self) -> Session:
-        """The session as it began."""
-        return Session(self.session, self.incarnation, self.config, self.abilities)
+        """The session as the recording begins, under `config`."""
+        if self.state is None:
+            return Session(self.session, self.incarnation, self.config, self.abilities)
+        return Session.restore({**self.state, "config": to_plain(self.config)})
 
 
 @dataclass(slots=True)
@@ -174,10 +184,47 @@ def _manifest(path: Path, plain: dict[str, Plain]) -> Manifest:
             field(str, "consent", ""),
             field(str | None, "ended"),
             field(str | None, "stopped"),
-            field(dict[str, Any], "engine", {}) if isinstance(plain.get("engine"), dict) else {},
+            _object(plain, "tracks"),
+            _object(plain, "engine"),
+            _state(path.parent, plain) if plain.get("continues") is not None else None,
         )
     except RecordError as error:
         raise JournalError(f"{path} is damaged: {error}", plain) from None
+
+
+def _object(plain: dict[str, Plain], name: str) -> Mapping[str, Plain]:
+    """What the manifest says under `name`; nothing where that is no object."""
+    value = plain.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+def _state(folder: Path, known: Mapping[str, Plain]) -> Mapping[str, Plain]:
+    """How a session stood that was taken over. Raises JournalError."""
+    path = folder / STATE
+    try:
+        plain = json.loads(path.read_text(encoding="utf-8"))
+        Session.restore(plain)
+    except OSError as error:
+        raise JournalError(f"{path} cannot be read: {error.strerror}; nothing can be run without it", known) from None
+    except (ValueError, RecursionError) as error:
+        raise JournalError(f"{path} is damaged: {error}; nothing can be run without it", known) from None
+    return cast("Mapping[str, Plain]", plain)
+
+
+class _From:
+    """A track whose first sample has the position `first`, in ticks."""
+
+    def __init__(self, audio: _Audio, first: Ticks) -> None:
+        self._audio = audio
+        self._first = first // ticks_per_sample(audio.rate)
+        self.rate = audio.rate
+        self.samples = self._first + audio.samples
+
+    def read(self, first: int, count: int) -> Samples:
+        return self._audio.read(first - self._first, count)
+
+    def close(self) -> None:
+        self._audio.close()
 
 
 class Recording:
@@ -362,7 +409,7 @@ class Recording:
                 if self.manifest.version == 1:
                     self._files[name] = _WavFile(self.folder / f"{name}.wav")
                 else:
-                    self._files[name] = FlacFile(self.folder / f"{name}.flac")
+                    self._files[name] = _from(FlacFile(self.folder / f"{name}.flac"), self.manifest.tracks, name)
             except ValueError:
                 self._files[name] = None
         return self._files[name]
@@ -420,6 +467,13 @@ class _Layout:
                 cut = piece.from_(first) if first else piece.from_(0)
                 cut.length = min(cut.length, end - cut.placed_at)
                 yield cut
+
+
+def _from(audio: _Audio, tracks: Mapping[str, Plain] | None, name: str) -> _Audio:
+    """`audio` by its positions, which need not begin with 0."""
+    told = (tracks or {}).get(name)
+    first = told.get("first", 0) if isinstance(told, dict) else 0
+    return _From(audio, first) if isinstance(first, int) and first > 0 else audio
 
 
 def full_lines(recording: Recording, faults: list[str] | None = None) -> Iterator[dict[str, Plain]]:

@@ -14,7 +14,11 @@ from ..speech import speech
 
 def write_labels(recording: Recording, path: Path) -> None:
     """Write `path`: utterances as stretches; holds, interruptions and answers too."""
-    lines = [f"{_seconds(start)}\t{_seconds(end)}\t{_text(text)}" for start, end, text in sorted(_labels(recording))]
+    first = recording.manifest.begins
+    lines = [
+        f"{_seconds(start - first)}\t{_seconds(end - first)}\t{_text(text)}"
+        for start, end, text in sorted(_labels(recording))
+    ]
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", errors="replace")
 
 

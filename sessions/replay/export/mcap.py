@@ -78,12 +78,14 @@ def _began(recording: Recording) -> int:
 
 
 def _messages(recording: Recording, began: int) -> Iterator[tuple[int, str, dict[str, Any]]]:
+    first_tick = recording.manifest.begins
+
     def when(ticks: Ticks) -> int:
-        return began + max(0, ticks) * 1_000_000_000 // TICK_RATE
+        return began + max(0, ticks - first_tick) * 1_000_000_000 // TICK_RATE
 
     rate = recording.manifest.agent_rate
     count = PIECE // ticks_per_sample(rate)
-    samples = 0
+    samples = first_tick // ticks_per_sample(rate)
     for both in blocks(recording):
         for first in range(0, len(both), count):
             at = when(samples * ticks_per_sample(rate))

@@ -24,11 +24,11 @@ def write_stereo(recording: Recording, path: Path) -> None:
 
 
 def blocks(recording: Recording) -> Iterator[Samples]:
-    """The session in stretches of samples [n, 2] at the agent's rate."""
+    """The session in stretches of samples [n, 2] at the agent's rate, from where the recording begins."""
     rate = recording.manifest.agent_rate
     length = _length(recording)
     foreign = _foreign(recording, rate, length)
-    for start in range(0, length, BLOCK):
+    for start in range(recording.manifest.begins // 6 * 6, length, BLOCK):
         end = min(length, start + BLOCK)
         left = recording.session_audio("user", start, end, rate)
         if foreign is not None:

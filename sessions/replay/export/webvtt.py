@@ -14,13 +14,17 @@ SPEAKERS = {"user": "User", "agent": "Agent"}
 
 def write_webvtt(recording: Recording, path: Path) -> None:
     """Write `path`: a cue for each utterance of the user and each sentence of the agent that was heard."""
-    cues = [_cue(number, said) for number, said in enumerate(speech(recording), 1)]
+    first = recording.manifest.begins
+    cues = [_cue(number, said, first) for number, said in enumerate(speech(recording), 1)]
     path.write_text("\n".join(["WEBVTT", "", *cues]), encoding="utf-8", errors="replace")
 
 
-def _cue(number: int, said: Said) -> str:
+def _cue(number: int, said: Said, first: Ticks) -> str:
+    """`first`: the session time that is the beginning of the captions."""
     end = max(said.end, said.start + TICKS_PER_MS)
-    return f"{number}\n{_time(said.start)} --> {_time(end)}\n<v {SPEAKERS[said.side]}>{_text(said.text)}\n"
+    return (
+        f"{number}\n{_time(said.start - first)} --> {_time(end - first)}\n<v {SPEAKERS[said.side]}>{_text(said.text)}\n"
+    )
 
 
 def _time(ticks: Ticks) -> str:
