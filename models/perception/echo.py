@@ -134,14 +134,16 @@ class EchoDetector:
         self._candidate: int | None = None
         self._agreed = 0
 
-    def wanted(self, end: Ticks) -> bool:
-        """Whether anything was played that could come back in a window that ends at `end`."""
-        return end - (LATEST + BLOCK) * TICKS_PER_SAMPLE < self.reference.end
+    def wanted(self, end: Ticks, *, search: bool = True) -> bool:
+        """Whether anything was played that could come back in a window that ends at `end`, and be known by `likeness`
+        with the same `search`."""
+        return (search or self.lag is not None) and end - (LATEST + BLOCK) * TICKS_PER_SAMPLE < self.reference.end
 
-    def likeness(self, heard: Samples, end: Ticks) -> float:
+    def likeness(self, heard: Samples, end: Ticks, *, search: bool = True) -> float:
         """How much `heard`, float32 [BLOCK] ending at input position `end`, is our own voice coming back: 0..1.
 
-        0 as long as no lag has been found at which it does so again and again.
+        0 as long as no lag has been found at which it does so again and again. Without `search` none is looked for,
+        which costs far more than to compare at the lag that is known.
         """
         start = end - (BLOCK + LATEST) * TICKS_PER_SAMPLE
         played = self.reference.read(start, BLOCK + LATEST - EARLIEST)
@@ -153,9 +155,11 @@ class EchoDetector:
             lag, here = _best(x, r, self.lag - NEAR, self.lag + NEAR)
             if here >= STILL:
                 return self._found(lag, here)
-            lag, alike = _best(x, r, self.lag - CLOSE, self.lag + CLOSE)
+            lag, alike = _best(x, r, self.lag - CLOSE, self.lag + CLOSE) if search else (lag, here)
             if alike >= MOVED:
                 return self._found(lag, alike)
+        if not search:
+            return min(1.0, here / self._usual)
         lag, alike = _best(x, r, EARLIEST, LATEST)
         if alike < ALIKE:
             self._candidate = None

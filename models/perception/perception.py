@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from sessions.core.effects import AssessTurn, OpenPerception, Transcribe
 from sessions.core.events import EndOfTurnProbability, Event, PerceptionFailed, SpeechProbability, Transcript
 from sessions.core.fence import Fence
+from sessions.core.loudness import NoiseFloor
 from sessions.core.timeline import TICK_RATE, Span, Ticks, Word, ticks_per_sample
 from sessions.ports import Emit, PerceptionCapabilities
 
@@ -72,6 +73,8 @@ ECHO_LEVEL = -60.0
 """Level in dBFS below which a window is not compared: the agent would hardly be held for it."""
 NO_SPEECH = 0.1
 """Probability below which a window counts as one without speech."""
+FLOORS_APART = 3.0
+"""dB by which the noise floor that the session goes by may be below the one that is known here."""
 
 NOISE_LIMIT_DB = 12.0
 """How far noise is lowered. More sounds cleaner to people and is worse for the recognizer: of 24 questions in babble at
@@ -169,6 +172,7 @@ class _Ear:
     """None: nothing was said yet."""
     likeness: float = 0.0
     """Of the newest window that could be compared."""
+    floor: NoiseFloor = field(default_factory=NoiseFloor)
     calm: int = 0
     """Windows without speech since there was any."""
     jobs: dict[int, _Job] = field(default_factory=dict)
@@ -545,19 +549,28 @@ class EmbeddedPerception:
                 continue
             if plain[row]:
                 ear.speech = ear.speech and SpeechState()
-            ear.calm = ear.calm + 1 if probabilities[row] < NO_SPEECH else 0
+            speech = probabilities[row] >= NO_SPEECH
+            ear.calm = 0 if speech else ear.calm + 1
             level = float(levels[row])
             if level >= ECHO_LEVEL:
-                ear.likeness = self._echo(ear) if ear.played or ear.echo is not None else 0.0
-            elif probabilities[row] < NO_SPEECH:
+                # The agent is held for speech and for sounds. Nothing is looked for in the noise of a room, which is
+                # there all the time.
+                counts = speech or ear.floor.stands_out(level + FLOORS_APART)
+                ear.likeness = self._echo(ear, counts) if ear.played or ear.echo is not None else 0.0
+            elif not speech:
                 ear.likeness = 0.0
             # Else the detector has not forgotten yet what it heard before, and what that was holds for it too.
             # Rounded far below what decides anything: thirty times a second, digits are most of what a journal holds.
+            if not speech:
+                ear.floor.follow(level)
             chance, alike = round(float(probabilities[row]), 4), round(float(ear.likeness), 3)
             _tell(ear, SpeechProbability(start, ear.window, chance, round(level, 1), alike))
 
-    def _echo(self, ear: _Ear) -> float:
-        """How much the window that was just looked at is like what the agent said a moment before."""
+    def _echo(self, ear: _Ear, search: bool) -> float:
+        """How much the window that was just looked at is like what the agent said a moment before.
+
+        Without `search` only where it is known how long an echo takes.
+        """
         with self._changed:
             played = list(ear.played)
             ear.played.clear()
@@ -569,9 +582,9 @@ class EmbeddedPerception:
             else:
                 ear.echo.reference.hush(piece.at)
         begins = ear.window - BLOCK * TICKS_PER_SAMPLE
-        if begins < ear.track.oldest or not ear.echo.wanted(ear.window):
+        if begins < ear.track.oldest or not ear.echo.wanted(ear.window, search=search):
             return 0.0
-        return round(ear.echo.likeness(ear.track.read(begins, ear.window), ear.window), 3)
+        return round(ear.echo.likeness(ear.track.read(begins, ear.window), ear.window, search=search), 3)
 
     # --- answers -----------------------------------------------------------------------------------------------------
 

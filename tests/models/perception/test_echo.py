@@ -41,8 +41,13 @@ def in_room(
     return np.concatenate([np.zeros(round(ms * RATE / 1000)), heard])[: len(voice)]
 
 
-def likenesses(microphone: Signal, reference: NDArray[np.int16], rate: int = RATE) -> NDArray[np.float64]:
-    """Likeness of every window of `microphone`, while `reference` is played from its beginning on."""
+def likenesses(
+    microphone: Signal, reference: NDArray[np.int16], rate: int = RATE, *, searched: float = np.inf
+) -> NDArray[np.float64]:
+    """Likeness of every window of `microphone`, while `reference` is played from its beginning on.
+
+    `searched`: seconds from the beginning for which an unknown lag is looked for.
+    """
     detector = EchoDetector()
     noise = np.random.default_rng(1).normal(size=len(microphone)) * 26
     heard = (np.clip(microphone + noise, -32768, 32767) / 32768).astype(np.float32)
@@ -53,8 +58,9 @@ def likenesses(microphone: Signal, reference: NDArray[np.int16], rate: int = RAT
             detector.reference.play(told * 48_000 // rate, reference[told : told + step].tobytes(), rate)
             told += step
         block = heard[max(0, end - BLOCK) : end]
-        wanted = len(block) == BLOCK and detector.wanted(end * TICKS_PER_SAMPLE)
-        found.append(detector.likeness(block, end * TICKS_PER_SAMPLE) if wanted else 0.0)
+        position, search = end * TICKS_PER_SAMPLE, end < searched * RATE
+        wanted = len(block) == BLOCK and detector.wanted(position, search=search)
+        found.append(detector.likeness(block, position, search=search) if wanted else 0.0)
     return np.array(found)
 
 
@@ -97,6 +103,22 @@ def test_an_echo_whose_way_has_changed_is_found_again() -> None:
     found, heard = likenesses(echo, voice), loud(echo)
     late = slice(8 * RATE // HOP, None)
     assert np.mean(found[late][heard[late]] >= ECHO) > 0.8
+
+
+def test_without_a_search_an_echo_is_known_by_the_lag_that_was_found_before() -> None:
+    voice = agent()
+    echo = in_room(voice, 137, -6)
+    heard, late = loud(echo), slice(6 * RATE // HOP, None)
+    assert not np.any(likenesses(echo, voice, searched=0.0))
+    assert np.mean(likenesses(echo, voice, searched=6.0)[late][heard[late]] >= ECHO) > 0.8
+
+
+def test_without_a_search_no_other_lag_is_found() -> None:
+    voice = agent()
+    echo = np.concatenate([in_room(voice, 100, 0)[: 6 * RATE], in_room(voice, 260, 0)[6 * RATE :]])
+    found, heard = likenesses(echo, voice, searched=6.0), loud(echo)
+    late = slice(8 * RATE // HOP, None)
+    assert np.mean(found[late][heard[late]] >= ECHO) < 0.2
 
 
 def test_a_reference_at_another_rate_is_compared_too() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from models.perception.asr import LanguageUnsupported, Recognition, TimedWord
 from models.perception.denoise import DELAY, HOP, Suppressor
+from models.perception.echo import EchoDetector
 from models.perception.perception import CALM, WINDOW_TICKS, EmbeddedPerception, _Ear, _Feed
 from models.perception.track import InputTrack
 from models.perception.vad import WINDOW, SpeechState
@@ -207,6 +208,36 @@ def test_a_pause_in_speech_is_looked_at_however_silent_it_is(rig: Rig) -> None:
         rig.feed(0.032 * (CALM - 1))
     events.until(SpeechProbability, 5 * CALM)
     assert sum(rig.level.batches) == 5 * CALM
+
+
+class Searches(EchoDetector):
+    """Notes of each window that was compared whether an unknown lag was looked for."""
+
+    made: ClassVar[list[bool]] = []
+
+    def likeness(self, heard: Samples, end: Ticks, *, search: bool = True) -> float:
+        self.made.append(search)
+        return super().likeness(heard, end, search=search)
+
+
+def test_an_echo_is_looked_for_in_speech_and_in_sounds_and_not_in_the_noise_of_a_room(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Searches, "made", [])
+    monkeypatch.setattr("models.perception.perception.EchoDetector", Searches)
+    events = rig.open()
+    rig.perception.play("s", 0, np.full(4 * 16_000, 8000, "<i2").tobytes(), 16_000)
+    for windows, level, expected in (
+        (20, 0.003, 0),  # -50 dBFS, always there
+        (5, 0.02, 5),  # -34 dBFS: no speech, but something
+        (20, 0.003, 0),
+        (5, 0.3, 5),  # speech
+    ):
+        Searches.made.clear()
+        before = len(events.of(SpeechProbability))
+        rig.feed(windows * WINDOW / 16_000, level)
+        events.until(SpeechProbability, before + windows)
+        assert Searches.made.count(True) == expected
 
 
 def test_windows_of_many_sessions_go_through_together_and_states_do_not_mix() -> None:
