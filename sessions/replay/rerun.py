@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from ..core.effects import Effect
 from ..core.records import Plain, to_plain
@@ -16,6 +16,10 @@ from ..recording.format import EVENTS, JournalError, software
 from ..recording.lines import LineReader, Writer
 from ..recording.redaction import Redactor, may_tell, same_but_for_secrets
 from .reader import Manifest, Recording, Step
+
+ADDED: Final = frozenset({("StageReached", "elapsed")})
+"""Fields that records of earlier programs lack, although what they tell of is the same: compared where they are there.
+"""
 
 __all__ = ["Difference", "JournalError", "Rerun", "rerun"]
 
@@ -134,12 +138,24 @@ def _difference(manifest: Manifest, redactor: Redactor, step: Step, effects: lis
     ours = [redactor.plain({"effect": to_plain(effect)})["effect"] for effect in effects]
     theirs = [to_plain(effect) for effect in step.effects]
     for index in range(max(len(ours), len(theirs))):
-        one = ours[index] if index < len(ours) else None
         other = theirs[index] if index < len(theirs) else None
+        one = _as_known(ours[index], other) if index < len(ours) else None
         if not same_but_for_secrets(one, other):
             cause = _cause(manifest, step, other, one)
             return Difference(step.number, to_plain(step.event), index, other, one, cause)
     return None
+
+
+def _as_known(rerun: Plain, recorded: Plain) -> Plain:
+    """`rerun` without fields that the program that recorded did not know."""
+    if not isinstance(rerun, dict) or not isinstance(recorded, dict):
+        return rerun
+    kind = rerun.get("type")
+    return {
+        name: _as_known(value, recorded.get(name))
+        for name, value in rerun.items()
+        if name in recorded or (kind, name) not in ADDED
+    }
 
 
 def _cause(manifest: Manifest, step: Step, recorded: Plain, rerun: Plain) -> str:
