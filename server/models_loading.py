@@ -55,9 +55,10 @@ def load(settings: Settings, progress: Progress) -> Models:
 
     if settings.cache is not None:
         os.environ["TALKOVER_CACHE"] = str(settings.cache)
-    heard_here = [name for name in HEARING if settings.asr_url is None or name != "whisper-base"]
-    directories = ensure([*heard_here, *_speaking_assets(settings)], progress)
+    directories = ensure(needed_assets(settings), progress)
     progress("loading the models", 1.0)
+    if settings.engine == "embedded" and settings.worker != "thread":
+        return _elsewhere(settings, progress)
     engine, stop_engine = _engine(settings, directories, progress)
     recognizer = _recognizer(settings)
     if recognizer is None:
@@ -78,6 +79,24 @@ def load(settings: Settings, progress: Progress) -> Models:
     from models.workers.health import reports
 
     return Models(engine, perception, close, partial(reports, engine))
+
+
+def _elsewhere(settings: Settings, progress: Progress) -> Models:
+    """Both ports of the embedded models in workers."""
+    from models.workers.health import reports
+
+    from .cascade_loading import cascade
+
+    workers = cascade(settings, settings.max_sessions or DEFAULT_SESSIONS, progress)
+    return Models(workers.engine, workers.perception, workers.shutdown, partial(reports, workers.engine))
+
+
+def needed_assets(settings: Settings) -> list[str]:
+    """The prepared models that these settings load."""
+    from models.perception.perception import ASSETS
+
+    hears = [name for name in ASSETS if settings.asr_url is None or name != "whisper-base"]
+    return [*hears, *_speaking_assets(settings)]
 
 
 def _speaking_assets(settings: Settings) -> list[str]:

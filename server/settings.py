@@ -131,8 +131,8 @@ class Settings:
     )
     worker: str = _setting(
         "thread",
-        "where the moshi engine computes: a thread of this process, a process of its own for each device, or actors of "
-        "a Ray cluster",
+        "where the embedded or the moshi engine computes: a thread of this process, processes of their own (moshi: one "
+        "for each device), or actors of a Ray cluster",
         "models",
         choices=WORKERS,
     )
@@ -413,8 +413,10 @@ class Settings:
             raise SettingsError("--ray-workers must be at least 1")
         if self.worker != "ray" and (self.ray_address is not None or self.ray_workers != 1):
             raise SettingsError("--ray-address and --ray-workers are for --worker ray; drop them or choose it")
-        if self.engine != "moshi" and self.worker != "thread":
-            raise SettingsError(f"--worker {self.worker} is for --engine moshi; drop it or choose that engine")
+        if self.engine not in ("moshi", "embedded") and self.worker != "thread":
+            raise SettingsError(
+                f"--worker {self.worker} is for --engine moshi and embedded; drop it or choose one of them"
+            )
         if self.random_weights not in (None, "tiny"):
             raise SettingsError(f"--random-weights {self.random_weights}: there is only tiny")
         if self.checkpoint is not None and not self.checkpoint.is_dir():

@@ -6,6 +6,7 @@ from dataclasses import asdict
 
 from sessions.ports import EnginePort
 
+from .cascade import CascadeEngine
 from .engine import WorkerEngine
 from .pool import WorkerPool
 
@@ -14,4 +15,4 @@ def reports(engine: EnginePort) -> list[dict[str, object]]:
     """One report for each worker of `engine`, as `Vitals`; none for an engine in this process."""
     if isinstance(engine, WorkerEngine):
         return [asdict(engine.vitals)]
-    return [asdict(vitals) for vitals in engine.vitals] if isinstance(engine, WorkerPool) else []
+    return [asdict(vitals) for vitals in engine.vitals] if isinstance(engine, WorkerPool | CascadeEngine) else []

@@ -49,6 +49,12 @@ class Built:
     engine: FramedEngine
     versions: Versions
 
+    def host(self) -> Host:
+        return Host(self)
+
+    def close(self) -> None:
+        self.engine.shutdown()
+
 
 @dataclass(slots=True)
 class _Guest:

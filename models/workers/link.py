@@ -19,6 +19,10 @@ class Link(Protocol):
     def counters(self) -> Mapping[str, int]:
         """ "frames_dropped": frames for a worker that did not take them in time."""
 
+    @property
+    def waiting(self) -> int:
+        """Commands that are still to be sent."""
+
     def send(self, command: Command) -> None:
         """Never waits. Nothing happens once the worker is gone."""
 

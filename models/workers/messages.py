@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from sessions.core.config import SessionConfig
-from sessions.core.events import EngineFailed, EngineStage
+from sessions.core.events import EngineFailed, EngineStage, Event
 from sessions.core.fence import Fence
 from sessions.core.timeline import Ticks
-from sessions.ports import EngineCapabilities
+from sessions.ports import EngineCapabilities, PerceptionCapabilities
 
 from ..envelope import TransferEnvelope, Versions
 
@@ -58,7 +58,21 @@ class Stop:
     """End all sessions and the worker."""
 
 
-Command: TypeAlias = Open | Chunk | Advance | Rewind | Close | Stop
+Side: TypeAlias = Literal["engine", "perception"]
+"""The port that something is about, in a worker that has both."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A method of a port. `placing`: of the session on this worker, where the method opens one."""
+
+    side: Side
+    method: str
+    arguments: tuple[object, ...]
+    placing: int = 0
+
+
+Command: TypeAlias = Open | Chunk | Advance | Rewind | Close | Stop | Call
 
 # --- from the worker ------------------------------------------------------------------------------------------------
 
@@ -73,12 +87,14 @@ class Loading:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """It works. `slots`: sessions at a time; `hop`: samples of a frame at the capabilities' output rate."""
+    """It works. `slots`: sessions at a time; `hop`: samples of a frame at the capabilities' output rate, or 0 where it
+    answers no frames; `perception`: of one that hears as well."""
 
     capabilities: EngineCapabilities
     slots: int
     hop: int
     versions: Versions
+    perception: PerceptionCapabilities | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,5 +132,16 @@ class Beat:
     tick_age: float | None
 
 
-Note: TypeAlias = Loading | Ready | LoadFailed | Frame | Told | Beat
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a port emitted for a session under that `placing`."""
+
+    side: Side
+    session: str
+    placing: int
+    event: Event
+    pcm: bytes | None
+
+
+Note: TypeAlias = Loading | Ready | LoadFailed | Frame | Told | Beat | Said
 Message: TypeAlias = Command | Note

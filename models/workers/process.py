@@ -64,6 +64,10 @@ class ProcessLink:
     def counters(self) -> Mapping[str, int]:
         return self._outbox.counters
 
+    @property
+    def waiting(self) -> int:
+        return len(self._outbox)
+
     def send(self, command: Command) -> None:
         self._outbox.put(command)
 

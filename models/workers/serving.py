@@ -6,16 +6,39 @@ import logging
 import queue
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from .errors import describe
-from .host import Built, Host
-from .messages import Command, Loading, Stop
+from .messages import Beat, Command, Loading, Note, Ready, Stop
 from .outbox import Outbox
 
 log = logging.getLogger(__name__)
 
 Progress = Callable[[str, float], None]
+
+
+class Serves(Protocol):
+    """Does what commands say, and says what comes of it."""
+
+    @property
+    def ready(self) -> Ready:
+        """What it can do."""
+
+    def beat(self) -> Beat:
+        """How it does."""
+
+    def receive(self, command: Command, tell: Callable[[Note], None]) -> None: ...
+
+
+class Built(Protocol):
+    """The models of a worker, loaded."""
+
+    def host(self) -> Serves: ...
+
+    def close(self) -> None:
+        """End their threads."""
+
+
 Build = Callable[[Progress], Built]
 """Makes the engine, in the worker. It is pickled: a function of a module, or a `functools.partial` of one."""
 
@@ -35,12 +58,12 @@ def run(build: Build, commands: queue.SimpleQueue[Command], outbox: Outbox, plac
         log.debug("the model could not be loaded", exc_info=True)
         outbox.put(describe(error))
     else:
-        _serve(Host(built), commands, outbox)
-        built.engine.shutdown()
+        _serve(built.host(), commands, outbox)
+        built.close()
     outbox.close()
 
 
-def _serve(host: Host, commands: queue.SimpleQueue[Command], outbox: Outbox) -> None:
+def _serve(host: Serves, commands: queue.SimpleQueue[Command], outbox: Outbox) -> None:
     outbox.put(host.ready)
     due = time.monotonic()
     while True:

@@ -120,6 +120,12 @@ class Supervisor:
             return self._state == "ready"
 
     @property
+    def waiting(self) -> int:
+        """Messages that the worker has not taken yet."""
+        with self._changed:
+            return self._link.waiting if self._link is not None else 0
+
+    @property
     def retry_after(self) -> float:
         """Seconds until there is probably a worker again."""
         with self._changed:

@@ -19,6 +19,7 @@ class LocalLink:
         self.puppet = built.engine
         self.pid: int | None = 4711
         self.counters: Mapping[str, int] = {"frames_dropped": 1}
+        self.waiting = 0
         self.said: list[Note] = []
         self.sent: list[Command] = []
         self.loses: Callable[[Frame], bool] = lambda frame: False
