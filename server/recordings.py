@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import shutil
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -31,8 +32,9 @@ from . import http
 from .auth import Access, Denied, Scope
 from .dialects.checks import INVALID_JSON, Rejected
 from .recording_runs import LONGEST as LONGEST_RUN
-from .recording_runs import Overloaded, Runs, altered, check, explained
+from .recording_runs import Overloaded, Runs, StillRunning, altered, check, explained
 from .recording_shelf import LONGEST, Opened, Shelf, files, wav
+from .recordings_brought import KEPT_S, PIECE, PREFIX, Brought, NoRoom
 
 T = TypeVar("T")
 
@@ -88,6 +90,7 @@ class Recordings:
         self._denied = denied
         self._shelf = Shelf()
         self._runs = Runs()
+        self._brought = Brought(lambda folder: self._worker.submit(self._drop, folder))
         # One thread: a look into a recording must not take the processors from conversations.
         self._worker = ThreadPoolExecutor(1, "recordings")
 
@@ -105,22 +108,26 @@ class Recordings:
         ]
         return [
             Route(BASE, self._guarded(self._list), methods=["GET"]),
+            Route(BASE, self._guarded(self._bring), methods=["POST"]),
+            Route(f"{one}/{{file}}", self._guarded(self._write), methods=["PUT"]),
             *(Route(path, self._guarded(self._found(answer)), methods=["GET"]) for path, answer in looks),
             Route(f"{one}/what-if", self._guarded(self._found(self._what_if)), methods=["POST"]),
             Route(one, self._guarded(self._found(self._delete)), methods=["DELETE"]),
         ]
 
     async def of(self, tenant: str) -> list[str]:
-        """The ids of all recordings of a tenant."""
+        """The ids of all recordings of a tenant, and of those that it brought."""
         root = self._root
+        brought = self._brought.of(tenant)
         if root is None or not root.is_dir():
-            return []
-        return await self._run(lambda: [entry.folder.name for entry in entries(root) if entry.tenant == tenant])
+            return brought
+        kept = await self._run(lambda: [entry.folder.name for entry in entries(root) if entry.tenant == tenant])
+        return [*kept, *brought]
 
     async def delete(self, names: Sequence[str]) -> None:
         """Delete recordings, whether their sessions run or not. Raises OSError."""
-        if self._root is not None:
-            for name in names:
+        for name in names:
+            if not self._brought.forget(name) and self._root is not None:
                 await self._run(partial(self._remove, self._root / name))
 
     async def close(self) -> None:
@@ -128,6 +135,11 @@ class Recordings:
         await self._runs.close()
         await self._run(self._shelf.close)
         self._worker.shutdown()
+        self._brought.close()
+
+    def _drop(self, folder: Path) -> None:
+        self._shelf.forget(folder)
+        shutil.rmtree(folder, ignore_errors=True)
 
     async def _run(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._worker, work)
@@ -153,11 +165,13 @@ class Recordings:
                 return http.error(refused.status, refused.code, refused.message)
             except AlterationError as wrong:
                 return http.error(400, "invalid_alteration", str(wrong).removeprefix("--"))
-            except Overloaded as full:
+            except StillRunning as running:
+                response = JSONResponse({"object": "talkover.run", "running_s": round(running.seconds, 1)}, 202)
+            except (Overloaded, NoRoom) as full:
                 return http.error(503, "server_busy", str(full), kind="server_error", headers={"Retry-After": "5"})
             except (JournalError, TrackError) as damaged:
                 # Paths of this machine are nobody's business.
-                message = str(damaged).replace(f"{self._root}/", "")
+                message = self._brought.without_path(str(damaged)).replace(f"{self._root}/", "")
                 return http.error(422, "recording_unreadable", message, kind="server_error")
             for name, value in HEADERS.items():
                 response.headers.setdefault(name, value)
@@ -168,9 +182,13 @@ class Recordings:
     def _found(self, answer: Answer) -> Callable[[Request, str], Awaitable[Response]]:
         async def found(request: Request, tenant: str) -> Response:
             name = request.path_params["recording"]
+            if self._brought.holds(name, tenant):
+                return await answer(request, await self._brought.folder(name))
+            if name.startswith(PREFIX):
+                raise _NotThere("recording_not_found", "it is not held any more; open its folder again")
             folder = self._folder / name if NAME.fullmatch(name) else None
             if folder is None or await self._run(lambda: _tenant_of(folder)) != tenant:
-                raise _NotThere("recording_not_found", f"there is no recording {name[:80]!r}")
+                raise _not_there(name)
             return await answer(request, folder)
 
         return found
@@ -186,6 +204,24 @@ class Recordings:
             return await self._run(lambda: look(self._shelf.get(folder)))
         except FileNotFoundError:  # deleted in between
             raise _NotThere("recording_not_found", f"there is no recording {folder.name!r} any more") from None
+
+    # --- what clients bring along ------------------------------------------------------------------------------------
+
+    async def _bring(self, request: Request, tenant: str) -> Response:
+        """POST /v1/talkover/recordings {}: room for a recording that the client has."""
+        _object(await http.json_text(request, MAX_BODY))
+        name = self._brought.new(tenant)
+        return JSONResponse({"object": "talkover.recording", "id": name, "kept_s": KEPT_S, "piece": PIECE}, 201)
+
+    async def _write(self, request: Request, tenant: str) -> Response:
+        """PUT …/{recording}/{file}?at=: a piece of one of its files, which has `at` bytes so far."""
+        name, file = request.path_params["recording"], request.path_params["file"]
+        if not self._brought.holds(name, tenant):
+            raise _not_there(name)
+        at = _number("at", request.query_params.get("at", "0"))
+        data = b"".join([piece async for piece in http.pieces(request, PIECE)])
+        size = await self._brought.write(name, file, at, data)
+        return JSONResponse({"object": "talkover.recording.file", "name": file, "size_bytes": size})
 
     # --- answers -----------------------------------------------------------------------------------------------------
 
@@ -224,6 +260,7 @@ class Recordings:
                 "object": "talkover.recording",
                 "id": folder.name,
                 "live": self._live(folder.name),
+                "brought": folder.name.startswith(PREFIX),
                 "length": length if isinstance(length, int) else max([*ends, opened.view.chapters[-1]]),
                 "tracks": tracks,
                 "chapters": chapters,
@@ -292,14 +329,17 @@ class Recordings:
         return Response(await self._look(folder, look), media_type="audio/wav")
 
     async def _what_if(self, request: Request, folder: Path) -> Response:
-        """POST …/{recording}/what-if {"set": [...], "drop": [...], "shift": [...]}: how it would have gone."""
+        """POST …/{recording}/what-if {"set": [...], "drop": [...], "shift": [...]}: how it would have gone.
+
+        202 where it takes longer: whoever asks the same again waits on for it.
+        """
         set_, drop, shift = _alterations(await http.json_text(request, MAX_BODY))
         check(set_, drop, shift)
         await self._check_length(folder)
         return JSONResponse(await self._runs.run(altered, folder, set_, drop, shift))
 
     async def _explanation(self, request: Request, folder: Path) -> Response:
-        """GET …/{recording}/explanation: each interruption and late answer, in words."""
+        """GET …/{recording}/explanation: each interruption and late answer, in words; 202 as for `what-if`."""
         await self._check_length(folder)
         return PlainTextResponse(await self._runs.run(explained, folder))
 
@@ -307,8 +347,8 @@ class Recordings:
         """Raises BodyRefused (413) for a session that is too long to be gone through at once."""
         length = (await self._look(folder, lambda opened: opened.manifest())).get("length")
         if isinstance(length, int) and length > LONGEST_RUN:
-            minutes = LONGEST_RUN // TICK_RATE // 60
-            message = f"sessions of at most {minutes} minutes are gone through here; use `talkover` beside the server"
+            hours = LONGEST_RUN // TICK_RATE // 3600
+            message = f"sessions of at most {hours} hours are gone through here; use `talkover` beside the server"
             raise http.BodyRefused(413, "recording_too_long", message)
 
     async def _file(self, request: Request, folder: Path) -> Response:
@@ -323,6 +363,8 @@ class Recordings:
 
     async def _delete(self, request: Request, folder: Path) -> Response:
         """DELETE …/{recording}."""
+        if self._brought.forget(folder.name):
+            return JSONResponse({"object": "talkover.recording.deleted", "id": folder.name, "deleted": True})
         if self._live(folder.name):
             message = f"session {folder.name} still runs; end it first"
             return http.error(409, "session_live", message)
@@ -332,7 +374,6 @@ class Recordings:
         except FileNotFoundError:
             raise _NotThere("recording_not_found", f"there is no recording {folder.name!r} any more") from None
         return JSONResponse({"object": "talkover.recording.deleted", "id": folder.name, "deleted": True})
-
 
     def _remove(self, folder: Path) -> None:
         self._shelf.forget(folder)
@@ -361,12 +402,7 @@ def _number(name: str, text: str, most: int = LARGEST) -> int:
 
 def _alterations(text: str) -> tuple[list[str], list[str], list[str]]:
     """The lists "set", "drop" and "shift" of a body. Raises Rejected."""
-    try:
-        body = json.loads(text or "{}")
-    except (ValueError, RecursionError):
-        raise Rejected(INVALID_JSON, "the body is not JSON") from None
-    if not isinstance(body, dict):
-        raise Rejected("invalid_type", 'the body must be an object with "set", "drop" or "shift"')
+    body = _object(text)
     found: list[list[str]] = []
     for name in ("set", "drop", "shift"):
         given = body.get(name, [])
@@ -374,6 +410,21 @@ def _alterations(text: str) -> tuple[list[str], list[str], list[str]]:
             raise Rejected("invalid_type", f"{name!r} must be a list of at most 50 texts", name)
         found.append([one[:200] for one in given])
     return found[0], found[1], found[2]
+
+
+def _object(text: str) -> dict[str, object]:
+    """The JSON object of a body. Raises Rejected."""
+    try:
+        body = json.loads(text or "{}")
+    except (ValueError, RecursionError):
+        raise Rejected(INVALID_JSON, "the body is not JSON") from None
+    if not isinstance(body, dict):
+        raise Rejected("invalid_type", "the body must be an object")
+    return body
+
+
+def _not_there(name: str) -> _NotThere:
+    return _NotThere("recording_not_found", f"there is no recording {name[:80]!r}")
 
 
 def _check_chapter(opened: Opened, number: int) -> None:

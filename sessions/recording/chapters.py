@@ -19,6 +19,10 @@ from ..core.timeline import Ticks
 _MAGIC: Final = b"\x28\xb5\x2f\xfd"
 _FIRST: Final = 1 << 16
 """Compressed bytes in which a chapter's first line is complete."""
+_PIECE: Final = 1 << 14
+"""Bytes that are unpacked at a time: what is damaged costs no more of what comes before it."""
+_LONGEST: Final = 64 << 20
+"""Bytes of a chapter: fifty times what one has. A small file can be packed so that it unpacks to terabytes."""
 _NOW: Final = re.compile(rb'"now":(\d+)')
 
 
@@ -58,12 +62,16 @@ def text(path: Path, place: Place) -> bytes:
 
 
 def _unpacked(data: bytes) -> Iterator[bytes]:
-    unpack = zstandard.ZstdDecompressor().decompressobj()
-    for at in range(0, len(data), _FIRST):
-        try:
-            yield unpack.decompress(data[at : at + _FIRST])
-        except zstandard.ZstdError:
-            return
+    """Piece by piece, at most `_LONGEST` bytes in all."""
+    with zstandard.ZstdDecompressor().stream_reader(data) as reader:
+        for _ in range(_LONGEST // _PIECE):
+            try:
+                piece = reader.read(_PIECE)
+            except zstandard.ZstdError:
+                return
+            if not piece:
+                return
+            yield piece
 
 
 def _end(data: bytes, begin: int) -> tuple[int, bool]:

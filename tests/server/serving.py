@@ -96,3 +96,10 @@ async def refusal(attempt: connect) -> tuple[int, dict[str, Any]]:
         return error.response.status_code, json.loads(error.response.body or b"{}")["error"]
     await connection.close()
     raise AssertionError("the handshake was accepted")
+
+
+async def finished(client: httpx.AsyncClient, method: str, path: str, **options: Any) -> httpx.Response:
+    """The answer to what may take a while: asked for again as long as it runs."""
+    while (answer := await client.request(method, path, **options)).status_code == 202:
+        pass
+    return answer

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import httpx
 import pytest
@@ -102,6 +103,14 @@ def test_a_first_visit_loads_little_and_only_what_is_there() -> None:
         waiting |= references(name) - loaded
     assert {name for name in loaded if name.endswith(".js")} == set(MODULES), "a module that nothing loads, or no file"
     assert sum((FOLDER / name).stat().st_size for name in loaded) <= FIRST_LOAD
+
+
+@pytest.mark.parametrize("page", sorted(FOLDER.rglob("*.html")), ids=lambda page: page.parent.name)
+def test_no_page_has_scripts_or_styles_in_it(page: Path) -> None:
+    """What its policy would not let run."""
+    text = page.read_text()
+    assert re.findall(r"<style|\sstyle=|\son\w+=|javascript:", text, re.IGNORECASE) == []
+    assert re.findall(r"<script(?![^>]*\ssrc=)", text, re.IGNORECASE) == []
 
 
 LOADS = re.compile(r"""(?:src=|href=|import |from |import\(|url\(|fetch\(|URL\()\s*["'`]?(?:https?:)?//""")
