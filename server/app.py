@@ -259,6 +259,7 @@ class Talkover:
             observer=self.observers,
             tenant_sessions=self.tenancy.sessions_most,
         )
+        self.observers.metrics.watch(models.engine)
         await self.telephony.open()
         self._workers = models.workers
         self.stage = "ready"

@@ -66,6 +66,16 @@ async def test_metrics_are_open_on_loopback_without_keys() -> None:
         assert "talkover_sessions 0" in (await client.get("/metrics")).text
 
 
+async def test_what_the_engine_counts_is_among_the_metrics() -> None:
+    class Counted(CountingEngine):
+        @property
+        def counters(self) -> dict[str, int]:
+            return {"sessions_resumed": 3}
+
+    async with served(Counted(seconds=1.0, delay=0.0)) as place, place.http() as client:
+        assert 'talkover_engine_events_total{event="sessions_resumed"} 3.0' in (await client.get("/metrics")).text
+
+
 async def test_what_is_not_there_is_told_in_the_shape_of_the_api() -> None:
     async with served() as place:
         async with place.http() as client:
