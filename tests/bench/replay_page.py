@@ -46,6 +46,9 @@ FRAMES = """async (app, {span, seconds, way}) => {
     return {times, draws: [...app.scene.took]};
 }"""
 
+RUN_MS = 900_000.0
+"""Milliseconds that a run of the whole session may take on a slow machine."""
+
 SPANS = {"10 ms": 0.01, "1 s": 1, "30 s": 30, "10 min": 600, "all": 1e9}
 
 
@@ -98,9 +101,37 @@ def measure(root: Path, recording: str, seconds: float) -> dict[str, Any]:
                     found = page.app(FRAMES, {"span": span, "seconds": seconds, "way": way})
                     moves[f"{way}, {name} in view"] = frames(found["times"], found["draws"])
                     progress(f"{way} {name}: {moves[f'{way}, {name} in view']}")
+            runs = {"explained_s": explained(page), "altered_s": altered(page)}
+            # The other timeline lies over the recorded one.
+            for name, span in SPANS.items():
+                found = page.app(FRAMES, {"span": span, "seconds": seconds, "way": "pan"})
+                moves[f"pan, {name} in view, overlaid"] = frames(found["times"], found["draws"])
             length = float(page.app("app => app.source.length"))
         browser.close()
-    return {"length_s": length, "opened_ms": opened, "whole_ms": settled, "moves": moves}
+    return {"length_s": length, "opened_ms": opened, "whole_ms": settled, "moves": moves, **runs}
+
+
+def explained(page: ReplayPage) -> float:
+    """Seconds until the whole session is explained in the page."""
+    began = time.perf_counter()
+    page.page.click("#open-explanation")
+    page.page.wait_for_selector("#open-explanation:not(:disabled)", timeout=RUN_MS)
+    page.page.wait_for_selector("#event-detail:has-text('the user spoke over the agent')")
+    progress(f"explained after {time.perf_counter() - began:.1f} s")
+    return time.perf_counter() - began
+
+
+def altered(page: ReplayPage) -> float:
+    """Seconds until the whole session was run otherwise and is drawn."""
+    page.page.click("#open-what-if")
+    page.page.fill("#what-if-hold", "80")
+    began = time.perf_counter()
+    page.page.click("#what-if-run")
+    page.page.wait_for_selector("#what-if-clear:not([hidden])", timeout=RUN_MS)
+    took = time.perf_counter() - began
+    progress(f"run otherwise after {took:.1f} s")
+    page.page.click("#what-if-close")
+    return took
 
 
 def frames(times: list[float], draws: list[float]) -> dict[str, float]:
@@ -119,6 +150,7 @@ def show(figures: dict[str, Any]) -> None:
     print(f"a session of {figures['length_s'] / 3600:.2f} h")
     print(f"opens in {', '.join(f'{ms:.0f}' for ms in figures['opened_ms'])} ms (the first time with nothing at hand)")
     print(f"whole strip after {', '.join(f'{ms:.0f}' for ms in figures['whole_ms'])} ms")
+    print(f"explained in {figures['explained_s']:.1f} s, run otherwise in {figures['altered_s']:.1f} s")
     rows = [[name, *found.values()] for name, found in figures["moves"].items()]
     print(table(rows, ("", "frames/s", "frame p50 ms", "p95 ms", "drawing p50 ms", "p95 ms")))
 

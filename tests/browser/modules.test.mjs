@@ -12,7 +12,9 @@ const { contents } = await import(at('images.js'));
 const { Marks } = await import(at('marks.js'));
 const { Stage } = await import(at('stage.js'));
 const { Steps } = await import(at('steps.js'));
+const { bring, recordingsIn } = await import(at('replay/folder.js'));
 const { answers, struck } = await import(at('replay/scene.js'));
+const { inputLag, watermarks } = await import(at('replay/watermarks.js'));
 const { View, clock, gridStep, readLink, writeLink } = await import(at('replay/view.js'));
 
 // --- gate ------------------------------------------------------------------------------------------------------------
@@ -439,4 +441,91 @@ test('the stages of an answer follow the end of the turn that it answers', () =>
   assert.deepEqual(more, []);
   assert.equal(only.turn, 40_000);
   assert.deepEqual(only.steps.map(([stage]) => stage), ['turn', 'words', 'first_token', 'sent']);
+});
+
+const chapter = (more) => ({ offset: 0, arrived: [], reports: [], sent: [], ...more });
+
+test('the watermarks at a moment are those of the last note before it, as places on the timeline', () => {
+  const chapters = [
+    chapter({
+      offset: 480,
+      arrived: [[48_000, 47_000], [96_000, 95_520]],
+      // An answer of two stretches: a hold lies between them.
+      sent: [[50_000, 9_600, 'r1', 0], [80_000, 48_000, 'r1', 9_600]],
+      reports: [[60_000, 'r1', 4_800], [90_000, 'r1', 14_400]],
+    }),
+    chapter({ arrived: [[144_000, 143_000]], reports: [[140_000, 'r2', 10]] }),
+  ];
+  assert.deepEqual(watermarks(chapters, 0.5), { input: null, heard: null });
+  assert.deepEqual(watermarks(chapters, 1.5), { input: 47_480 / 48_000, heard: 54_800 / 48_000 });
+  assert.deepEqual(watermarks(chapters, 2), { input: 2, heard: 84_800 / 48_000 });
+  assert.equal(watermarks(chapters, 3).heard, null, 'of this answer nothing is known');
+});
+
+test('the input lags behind by what it came late, and is broken where nothing came', () => {
+  const lag = inputLag(chapter({ offset: 480, arrived: [[48_000, 47_520], [57_600, 47_520], [96_000, 95_520]] }));
+  assert.deepEqual(lag.map(({ now, hole }) => [now, hole]), [[1, false], [1.2, false], [2, true]]);
+  assert.deepEqual(lag.map(({ behind }) => Math.round(behind * 1000)), [0, 200, 0]);
+});
+
+function file(path, text) {
+  const made = new File([text], path.split('/').at(-1));
+  return Object.defineProperty(made, 'webkitRelativePath', { value: path });
+}
+
+test('the recordings of a folder are found with their own files, the newest first', async () => {
+  const found = await recordingsIn([
+    file('all/notes.txt', 'mine'),
+    file('all/sess_a/manifest.json', '{"session":"sess_a","began":"2026-01-01T00:00:00"}'),
+    file('all/sess_a/events.jsonl.zst', 'x'),
+    file('all/sess_a/user_in.flac', 'y'),
+    file('all/sess_a/.hidden', 'z'),
+    file('all/sess_a/agent_codes.bin', 'z'),
+    file('all/sess_b/manifest.json', '{"session":"sess_b","began":"2026-02-01T00:00:00"}'),
+    file('all/sess_c/events.jsonl.zst', 'no manifest'),
+    file('all/sess_d/manifest.json', 'damaged'),
+  ]);
+  assert.deepEqual(
+    found.map(({ name, files }) => [name, files.map((one) => one.name).sort()]),
+    [
+      ['sess_b', ['manifest.json']],
+      ['sess_a', ['events.jsonl.zst', 'manifest.json', 'user_in.flac']],
+      ['all/sess_d', ['manifest.json']],
+    ],
+  );
+});
+
+// Plays the server: what was asked for, and an answer to each.
+function serve(answer) {
+  const asked = [];
+  globalThis.fetch = async (url, { method, body }) => {
+    asked.push([method, url.replace('/v1/talkover/recordings', ''), body instanceof Blob ? await body.text() : body]);
+    return answer(method, url);
+  };
+  return asked;
+}
+
+test('a recording is brought in pieces, each where the one before ended', async () => {
+  const asked = serve((method) => Response.json(method === 'POST' ? { id: 'brought_1', piece: 4 } : {}));
+  const shares = [];
+  const files = [file('s/manifest.json', '{}'), file('s/user_in.flac', 'abcdefghij'), file('s/agent_sent.flac', '')];
+  assert.equal(await bring(files, (share) => shares.push(share)), 'brought_1');
+  assert.deepEqual(asked, [
+    ['POST', '', '{}'],
+    ['PUT', '/brought_1/manifest.json?at=0', '{}'],
+    ['PUT', '/brought_1/user_in.flac?at=0', 'abcd'],
+    ['PUT', '/brought_1/user_in.flac?at=4', 'efgh'],
+    ['PUT', '/brought_1/user_in.flac?at=8', 'ij'],
+    ['PUT', '/brought_1/agent_sent.flac?at=0', ''],
+  ]);
+  assert.deepEqual(shares, [2 / 12, 6 / 12, 10 / 12, 1, 1]);
+});
+
+test('half of a recording is not left with the server', async () => {
+  const full = { error: { code: 'server_busy', message: 'the disk of this server is nearly full' } };
+  const asked = serve((method) =>
+    method === 'PUT' ? Response.json(full, { status: 503 }) : Response.json({ id: 'brought_1', piece: 4 }),
+  );
+  await assert.rejects(bring([file('s/manifest.json', '{}')], () => {}), /nearly full/);
+  assert.deepEqual(asked.at(-1).slice(0, 2), ['DELETE', '/brought_1']);
 });

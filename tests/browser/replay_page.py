@@ -33,12 +33,20 @@ class ReplayPage:
     def visit(self, path: str) -> None:
         """Load a page below `/replay`."""
         self.page.goto(path)
+        self.attach()
+
+    def attach(self) -> None:
+        """Get hold of the app of a page that was loaded by itself."""
         # Conditions that are waited for may not be promises.
         self.page.evaluate("async () => { window.replay = (await import('/web/replay/main.js')).app; }")
 
     def open(self, recording: str, link: str = "") -> None:
         """Until its waves, marks and interruptions are here."""
         self.visit(f"/replay/{recording}{link}")
+        self.here()
+
+    def here(self) -> None:
+        """Until waves, marks and interruptions are here."""
         self.wait("app => app.openedIn !== null && app.source.settled && app.source.interruptions.length > 0")
 
     def app(self, code: str, argument: object = None) -> Any:
@@ -58,16 +66,25 @@ class ReplayPage:
         first, last = self.app("app => [app.view.from, app.view.to]")
         return float(first), float(last)
 
-    def coloured(self) -> int:
-        """How many pixels of the timeline have anything on them."""
+    def drawn(self) -> None:
+        """Until what was changed before is drawn."""
+        self.page.evaluate(
+            "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(null))))"
+        )
+
+    def coloured(self, colour: str = "") -> int:
+        """How many pixels of the timeline have anything on them, or are of `colour` (#rrggbb)."""
         return int(
             self.page.evaluate(
-                """() => {
+                """(colour) => {
                     const canvas = document.getElementById('scene');
                     const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+                    const wanted = [1, 3, 5].map((at) => Number.parseInt(colour.slice(at, at + 2), 16));
+                    const alike = (at) => wanted.every((value, index) => Math.abs(data[at + index] - value) < 24);
                     let count = 0;
-                    for (let at = 3; at < data.length; at += 4) count += data[at] > 0;
+                    for (let at = 0; at < data.length; at += 4) count += data[at + 3] > 0 && (!colour || alike(at));
                     return count;
-                }"""
+                }""",
+                colour,
             )
         )

@@ -3,6 +3,7 @@
 import { byId, make, write } from '../dom.js';
 import { apiKey, keepApiKey } from '../settings.js';
 import { applyTheme, isDark, switchTheme } from '../theme.js';
+import { FolderOpener } from './folder.js';
 import { Inspector } from './inspector.js';
 import { Overview } from './overview.js';
 import { Player } from './player.js';
@@ -45,6 +46,10 @@ class App {
       this.scene.altered = /** @type {CustomEvent} */ (event).detail;
       this.redraw();
     });
+    const opener = new FolderOpener();
+    opener.addEventListener('problem', (event) => this.#problem(/** @type {CustomEvent} */ (event).detail));
+    opener.addEventListener('opened', (event) => location.assign(`/replay/${/** @type {CustomEvent} */ (event).detail}`));
+    this.scene.drawn = () => this.#watermarks();
     this.#gestures();
     this.#controls();
     window.addEventListener('hashchange', () => this.#follow());
@@ -67,12 +72,13 @@ class App {
   /** @param {string} id */
   async #open(id) {
     await this.source.open(id);
-    const { manifest, length, live, tracks } = this.source;
+    const { manifest, length, live, brought, tracks } = this.source;
+    const name = brought && typeof manifest.session === 'string' ? manifest.session : id;
     document.body.dataset.view = 'recording';
-    document.title = `${id} · Talkover`;
-    write(byId('title'), id);
+    document.title = `${name} · Talkover`;
+    write(byId('title'), name);
     const began = typeof manifest.began === 'string' ? new Date(manifest.began).toLocaleString() : '';
-    write(byId('about'), [began, clock(length, 0), live ? 'still recorded' : ''].filter(Boolean).join(' · '));
+    write(byId('about'), [began, clock(length, 0), live ? 'still recorded' : '', brought ? 'from a folder' : ''].filter(Boolean).join(' · '));
     this.view.open(length);
     byId('heads').replaceChildren(
       ...LANES.map((lane) => {
@@ -95,7 +101,7 @@ class App {
   }
 
   async #listAll() {
-    const { data } = await (await ask('')).json();
+    const { data, off } = await this.#listed();
     document.body.dataset.view = 'list';
     const rows = data.map((/** @type {any} */ one) => {
       const link = /** @type {HTMLAnchorElement} */ (make('a', 'recorded', make('b', '', one.id)));
@@ -107,7 +113,18 @@ class App {
       item.append(link);
       return item;
     });
-    byId('recordings').replaceChildren(...(rows.length ? rows : [make('li', 'none', 'Nothing was recorded yet.')]));
+    const none = off || 'Nothing was recorded yet.';
+    byId('recordings').replaceChildren(...(rows.length ? rows : [make('li', 'none', none)]));
+  }
+
+  /** What the server has, or why it has nothing. */
+  async #listed() {
+    try {
+      return { data: (await (await ask('')).json()).data, off: '' };
+    } catch (error) {
+      if (!(error instanceof Refused) || error.code !== 'recording_off') throw error;
+      return { data: [], off: 'This server records nothing; start it with --record DIR.' };
+    }
   }
 
   /** @param {Refused} refused */
@@ -121,6 +138,16 @@ class App {
     byId('problem').hidden = false;
     byId('problem').dataset.code = refused.code;
     write(byId('problem-text'), refused.message);
+  }
+
+  /** Says in words where the watermarks stood at the cursor. */
+  #watermarks() {
+    const { input, heard } = this.scene.marked;
+    const told = [
+      ...(input === null ? [] : [`in to ${clock(input)}`]),
+      ...(heard === null ? [] : [`heard to ${clock(heard)}`]),
+    ];
+    write(byId('watermarks'), told.join(' · '));
   }
 
   redraw() {

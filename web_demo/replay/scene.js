@@ -2,6 +2,7 @@
 
 import { clock, gridStep } from './view.js';
 import { TICKS, STRETCH } from './source.js';
+import { inputLag, watermarks } from './watermarks.js';
 
 /**
  * @typedef {import('./source.js').Source} Source
@@ -13,7 +14,7 @@ import { TICKS, STRETCH } from './source.js';
 
 /** @type {readonly Lane[]} */
 export const LANES = [
-  { name: 'user_in', label: 'User', side: 'user', hears: ['speech', 'words', 'vad'] },
+  { name: 'user_in', label: 'User', side: 'user', hears: ['speech', 'words', 'vad', 'arrival'] },
   { name: 'agent_sent', label: 'Sent', side: 'agent', hears: ['holds'] },
   { name: 'agent_heard', label: 'Heard', side: 'agent', hears: ['words'] },
 ];
@@ -25,6 +26,9 @@ const ROW = 15;
 /** Below so many seconds a pixel the samples themselves are drawn. */
 const SAMPLES_BELOW = 0.0004;
 const STAGE_ROW = 17;
+/** How high the line of the input watermark can rise, pixels, and how late the input is then, seconds. */
+const LAG_HEIGHT = 12;
+const LAG_MOST = 0.4;
 
 /** The stages of an answer, in order, with the word for what led to each. */
 const STAGE_WORDS = /** @type {Record<string, string>} */ ({
@@ -47,10 +51,14 @@ export class Scene {
   took = [];
   /** The marks of a run that went otherwise, drawn over the recorded ones. @type {Marks|null} */
   altered = null;
+  /** Where the watermarks stood at the cursor, when it was drawn last. */
+  marked = watermarks([], 0);
   /** Whether the last drawing had everything that it wanted to show. */
   complete = false;
   /** @type {() => {at: number, loop: [number, number]|null}} */
   state = () => ({ at: 0, loop: null });
+  /** Called after each drawing. */
+  drawn = () => {};
 
   /**
    * @param {HTMLCanvasElement} canvas
@@ -89,6 +97,7 @@ export class Scene {
       this.#frame = 0;
       const began = performance.now();
       this.#draw();
+      this.drawn();
       this.took.push(performance.now() - began);
       if (this.took.length > 600) this.took.shift();
     });
@@ -129,12 +138,15 @@ export class Scene {
       const track = source.track(lane.name);
       if (track) this.#wave(track, wave, lane.side === 'user' ? hue.user : lane.name === 'agent_sent' ? hue.sent : hue.agent);
       if (lane.hears.includes('vad') && view.span < 40) for (const marks of chapters) this.#vad(marks, wave);
+      if (lane.hears.includes('arrival')) for (const marks of chapters) this.#arrival(marks, top + laneHeight - 3);
       if (lane.hears.includes('words')) this.#words(lane.side, chapters, wave.top + wave.height + 6);
     });
     this.#stages(chapters, RULER + LANES.length * laneHeight);
     this.#epochs(chapters);
     if (this.altered) this.#otherwise(this.altered, RULER + laneHeight, laneHeight);
     this.#reports(chapters, RULER + laneHeight, laneHeight);
+    this.marked = watermarks(chapters, this.state().at);
+    this.#watermarks(laneHeight);
     this.#cursor();
   }
 
@@ -451,6 +463,48 @@ export class Scene {
   }
 
   /**
+   * How the input watermark went: a line that rises where the user's audio came late, broken where none came.
+   * @param {Marks} marks
+   * @param {number} bottom
+   */
+  #arrival(marks, bottom) {
+    const c = this.#context;
+    c.strokeStyle = this.#colours.good;
+    c.lineWidth = 1.5;
+    c.beginPath();
+    let begun = false;
+    for (const { now, behind, hole } of inputLag(marks)) {
+      const x = this.#x(now);
+      const y = bottom - Math.min(1, behind / LAG_MOST) * LAG_HEIGHT;
+      if (begun && !hole) c.lineTo(x, y);
+      else c.moveTo(x, y);
+      begun = true;
+    }
+    c.stroke();
+  }
+
+  /**
+   * Where both watermarks stood at the cursor: up to there the user's audio had come, and the agent been heard.
+   * @param {number} laneHeight
+   */
+  #watermarks(laneHeight) {
+    const c = this.#context;
+    const { input, heard } = this.marked;
+    c.fillStyle = this.#colours.good;
+    for (const [at, lane] of /** @type {[number|null, number][]} */ ([[input, 0], [heard, 1]])) {
+      if (at === null) continue;
+      const x = Math.round(this.#x(at));
+      const bottom = RULER + (lane + 1) * laneHeight;
+      c.fillRect(x - 1, bottom - laneHeight + 2, 1.5, laneHeight - 4);
+      c.beginPath();
+      c.moveTo(x - 5, bottom);
+      c.lineTo(x + 5, bottom);
+      c.lineTo(x, bottom - 8);
+      c.fill();
+    }
+  }
+
+  /**
    * How it would have gone: what would have been sent as an outline in the sent lane, epochs as broken lines.
    * @param {Marks} marks
    * @param {number} top
@@ -469,6 +523,7 @@ export class Scene {
     c.font = `600 11px ${hue.font}`;
     c.textBaseline = 'top';
     c.fillStyle = hue.hold;
+    let labelled = -Infinity;
     for (const { now, cause } of marks.epochs) {
       const x = this.#x(now / TICKS);
       if (x < -100 || x > this.#width) continue;
@@ -476,7 +531,10 @@ export class Scene {
       c.moveTo(x, RULER);
       c.lineTo(x, this.#height);
       c.stroke();
-      c.fillText(`otherwise: ${cause}`, x + 5, RULER + 18);
+      if (x < labelled) continue;
+      const text = `otherwise: ${cause}`;
+      c.fillText(text, x + 5, RULER + 18);
+      labelled = x + c.measureText(text).width + 12;
     }
     c.setLineDash([]);
   }

@@ -44,15 +44,17 @@ export class Refused extends Error {
 }
 
 /**
- * @param {string} path
- * @param {object} [body]  What is posted.
+ * @param {string} path  Below the recordings.
+ * @param {{method?: string, body?: object, bytes?: Blob}} [given]  `body`: JSON that is posted; `bytes`: of a file.
+ * @throws {Refused}
  */
-export async function ask(path, body) {
-  const more = body === undefined ? {} : { method: 'POST', body: JSON.stringify(body) };
-  const kind = body === undefined ? {} : { 'Content-Type': 'application/json' };
+export async function ask(path, { method, body, bytes } = {}) {
+  const kind = bytes ? 'application/octet-stream' : 'application/json';
+  const headers = { ...authorization(), ...(body || bytes ? { 'Content-Type': kind } : {}) };
+  const sent = bytes ?? (body && JSON.stringify(body));
   let answer;
   try {
-    answer = await fetch(`/v1/talkover/recordings${path}`, { headers: { ...authorization(), ...kind }, ...more });
+    answer = await fetch(`/v1/talkover/recordings${path}`, { method: method ?? (body ? 'POST' : 'GET'), headers, body: sent });
   } catch {
     throw new Refused(0, 'unreachable', 'The server does not answer.');
   }
@@ -96,6 +98,8 @@ export class Source extends EventTarget {
   id = '';
   length = 0;
   live = false;
+  /** Whether it was opened from a folder of whoever looks. */
+  brought = false;
   /** @type {Track[]} */
   tracks = [];
   /** @type {number[]} */
@@ -124,6 +128,7 @@ export class Source extends EventTarget {
     this.id = id;
     const told = await (await this.#ask('')).json();
     this.live = told.live;
+    this.brought = told.brought;
     this.length = told.length / TICKS;
     this.tracks = told.tracks.map((/** @type {Track} */ track) => ({
       ...track,
@@ -151,21 +156,36 @@ export class Source extends EventTarget {
    * @param {object} [body]
    */
   #ask(path, body) {
-    return ask(`/${encodeURIComponent(this.id)}${path}`, body);
+    return ask(`/${encodeURIComponent(this.id)}${path}`, body ? { body } : {});
   }
 
-  /** The session in words. */
-  async explanation() {
-    return (await this.#ask('/explanation')).text();
+  /**
+   * Asks for what takes a while, again and again until it is there.
+   * @param {string} path
+   * @param {(seconds: number) => void} running  Is told for how long it has been running.
+   * @param {object} [body]
+   */
+  async #askLong(path, running, body) {
+    for (;;) {
+      const answer = await this.#ask(path, body);
+      if (answer.status !== 202) return answer;
+      running((await answer.json()).running_s);
+    }
+  }
+
+  /** The session in words. @param {(seconds: number) => void} running */
+  async explanation(running) {
+    return (await this.#askLong('/explanation', running)).text();
   }
 
   /**
    * The session run otherwise.
    * @param {{set?: string[], drop?: string[], shift?: string[]}} wanted
+   * @param {(seconds: number) => void} running
    * @returns {Promise<{same: boolean, text: string, limits: string[], marks: Marks}>}
    */
-  async whatIf(wanted) {
-    return (await this.#ask('/what-if', wanted)).json();
+  async whatIf(wanted, running) {
+    return (await this.#askLong('/what-if', running, wanted)).json();
   }
 
   /** @param {unknown} error */

@@ -45,7 +45,8 @@ export class WhatIf extends EventTarget {
     this.#run.disabled = true;
     write(this.#run, 'Running …');
     try {
-      const { text, marks } = await this.source.whatIf(this.#wanted());
+      const running = (/** @type {number} */ seconds) => write(this.#run, `Running … ${Math.round(seconds)} s`);
+      const { text, marks } = await this.source.whatIf(this.#wanted(), running);
       this.#show(marks, text);
     } catch (error) {
       if (!(error instanceof Refused)) throw error;
@@ -58,13 +59,19 @@ export class WhatIf extends EventTarget {
 
   async #explain() {
     const detail = byId('event-detail');
+    const button = byId('open-explanation', HTMLButtonElement);
+    const said = 'Going through the session …';
     detail.hidden = false;
-    write(detail, 'Going through the session …');
+    write(detail, said);
+    button.disabled = true;
     try {
-      write(detail, await this.source.explanation());
+      const running = (/** @type {number} */ seconds) => write(detail, `${said} ${Math.round(seconds)} s`);
+      write(detail, await this.source.explanation(running));
     } catch (error) {
       if (!(error instanceof Refused)) throw error;
       write(detail, error.message);
+    } finally {
+      button.disabled = false;
     }
   }
 
