@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).parent
-WAITING = ("browser", "conformance", "server")
+WAITING = ("browser", "chaos", "conformance", "server")
 NO_TESTS = 5
 """pytest's exit status where nothing was chosen."""
 

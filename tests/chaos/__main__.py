@@ -1,0 +1,87 @@
+"""All scenes, over and over, and the figures of those that have one:
+
+    python -m tests.chaos                        # every scene once, the long ones too
+    python -m tests.chaos --rounds 20
+    python -m tests.chaos takeover --rounds 10   # only figures: how long until a client hears something again
+    python -m tests.chaos worker --rounds 5
+
+Status 1 where a scene failed or a figure was missed. Wants redis-server and the prepared model files; without
+libfaketime the scene of the clock is left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import subprocess
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Final
+
+from tests.bench.report import percentile, table
+from tests.redis_server import RedisServer
+
+from .nodes import killed_owner, killed_worker
+
+HERE: Final = Path(__file__).parent
+MOST: Final = {"takeover": 3.0, "worker": 2.0}
+"""Seconds within which somebody hears something again."""
+
+
+async def takeover() -> float:
+    with tempfile.TemporaryDirectory(prefix="r") as folder, RedisServer(Path(folder)) as redis:
+        taken = await killed_owner(redis)
+    if taken.stale:
+        raise SystemExit(f"{taken.stale} pieces of stale audio")
+    return taken.seconds
+
+
+async def worker() -> float:
+    lost = await killed_worker()
+    if lost.stale:
+        raise SystemExit(f"{lost.stale} pieces of stale audio")
+    return lost.seconds
+
+
+FIGURES: Final[dict[str, Callable[[], Awaitable[float]]]] = {"takeover": takeover, "worker": worker}
+
+
+def measure(name: str, rounds: int) -> bool:
+    """Print what was measured; whether it stayed below its bound."""
+
+    async def once() -> float:
+        return await FIGURES[name]()
+
+    seconds = [asyncio.run(once()) for _ in range(rounds)]
+    row = [
+        name,
+        rounds,
+        *(round(percentile(seconds, share), 2) for share in (50, 95)),
+        round(max(seconds), 2),
+        MOST[name],
+    ]
+    print(table([row], ("killed", "rounds", "p50 s", "p95 s", "max s", "wanted below s")), flush=True)
+    return max(seconds) < MOST[name]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.chaos", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "what", nargs="?", default="scenes", choices=("scenes", *FIGURES), help="(default: %(default)s)"
+    )
+    parser.add_argument("--rounds", type=int, default=1, help="(default: %(default)s)")
+    options = parser.parse_args()
+    if options.what in FIGURES:
+        return 0 if measure(options.what, options.rounds) else 1
+    command = [sys.executable, "-m", "pytest", "-q", "-m", "wide or not wide", str(HERE)]
+    failed = sum(subprocess.run(command, check=False).returncode != 0 for _ in range(options.rounds))
+    print(f"{failed} of {options.rounds} rounds failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
