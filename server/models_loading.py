@@ -50,7 +50,6 @@ def load(settings: Settings, progress: Progress) -> Models:
     # The imports are here because everything else of the server works without a model, and they take a second.
     from models.assets import ensure
     from models.memory import return_freed_memory
-    from models.perception.perception import ASSETS as HEARING
     from models.perception.perception import EmbeddedPerception
 
     if settings.cache is not None:
@@ -189,7 +188,7 @@ def _moshi(settings: Settings, progress: Progress) -> tuple[EnginePort, Callable
         return elsewhere, elsewhere.shutdown
     from models.families.moshi.engine import moshi_engine
 
-    here = moshi_engine(settings.checkpoint, slots=settings.max_sessions or SLOTS)
+    here = moshi_engine(settings.checkpoint, slots=settings.max_sessions or SLOTS, record=True)
     return here, here.shutdown
 
 

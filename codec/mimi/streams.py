@@ -7,6 +7,8 @@ a NaN too, cannot reach the next. A stream that does not run keeps its rows what
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -82,6 +84,30 @@ class Streams:
         every = [*self._tails, *self._history]
         every += [ring for state in self._state.values() for ring in state.rings.values()]
         return sum(buffer.numel() * buffer.element_size() for buffer in every)
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """Everything that a step reads or changes, but for what a rewind needs: the tensors themselves, in an order
+        that does not change."""
+        every = [buffer for state in self._state.values() for buffer in (*state.tails.values(), *state.rings.values())]
+        return [self.run, self.position, *every]
+
+    @contextmanager
+    def standing_in(self, tensors: Sequence[Tensor]) -> Iterator[None]:
+        """Work on `tensors`, in the order of `self.tensors`, instead of the own ones meanwhile."""
+        own = self.tensors
+        self._put(tensors)
+        try:
+            yield
+        finally:
+            self._put(own)
+
+    def _put(self, tensors: Sequence[Tensor]) -> None:
+        self.run, self.position, *rest = tensors
+        every = iter(rest)
+        for state in self._state.values():
+            for buffers in (state.tails, state.rings):
+                buffers.update({name: next(every) for name in buffers})
 
     def of(self, module: nn.Module) -> Buffers:
         """The buffers of one of the model's modules."""

@@ -75,6 +75,16 @@ class SlotState:
         self._written.clear()
 
     @property
+    def kept(self) -> list[Tensor]:
+        """What each of `owners` remembers, [slots, ...]: not copied."""
+        return list(self._kept.values())
+
+    def take(self, run: Tensor, new: Sequence[Tensor]) -> None:
+        """Have `owners` remember `new` for the slots in `run`, bool [slots]."""
+        for owner, rows in zip(self._kept, new, strict=True):
+            self._kept[owner] = keep_rows(run, rows, self._kept[owner])
+
+    @property
     def owners(self) -> tuple[nn.Module, ...]:
         """The layers that remember something, in the order of their first step."""
         return tuple(self._kept)

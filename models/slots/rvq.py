@@ -24,6 +24,8 @@ class RvqSlots:
     def __init__(self, checkpoint: Checkpoint, slots: int, *, codebooks: int = 8) -> None:
         self._encoder = StreamingRvqEncoder(checkpoint, slots, codebooks=codebooks)
         self._decoder = StreamingRvqDecoder(checkpoint, slots, codebooks=codebooks)
+        self._encoder.trace()
+        self._decoder.trace()
         self.identity: CodecIdentity = self._encoder.identity
         self._encoder_anew = np.zeros(slots, np.bool_)
         self._decoder_anew = np.zeros(slots, np.bool_)

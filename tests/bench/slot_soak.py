@@ -66,6 +66,7 @@ def engine_of(slots: int, steps: list[tuple[float, float]] | None = None) -> Dup
     torch.set_num_threads(1)
     lm = MoshiLM.random(MoshiConfig.read({**SHAPE, "card": 1024}))
     model = Timed(lm, RvqSlots(load_checkpoint(), slots, codebooks=8), slots)
+    model.record()
     return DuplexEngine(model, lambda: Numbers(frozenset({3})))
 
 

@@ -24,26 +24,31 @@ def moshi_engine(
     policy: Policy = "rewind",
     clock: Clock | None = None,
     worker: bool = True,
+    record: bool = False,
 ) -> DuplexEngine:
     """An engine for the checkpoint in a folder, or with tiny random weights. Blocks while it loads.
 
     `policy`: what the model is told of an interruption; "rewind" makes it not have said what was not heard. On a GPU
-    weights are bfloat16.
+    weights are bfloat16. `record`: on a CPU steps run without the interpreter, which takes some seconds to prepare.
     Raises CheckpointError.
     """
-    return engine_of(placed(checkpoint, slots=slots), policy=policy, clock=clock, worker=worker)
+    return engine_of(placed(checkpoint, slots=slots, record=record), policy=policy, clock=clock, worker=worker)
 
 
-def placed(checkpoint: Path | None, *, slots: int, device: str | None = None) -> LoadedMoshi:
+def placed(checkpoint: Path | None, *, slots: int, device: str | None = None, record: bool = False) -> LoadedMoshi:
     """The model of a folder, or the tiny one with random weights, for so many sessions. `device` None: a GPU if there
-    is one; random weights stay on the CPU. Raises CheckpointError."""
+    is one; random weights stay on the CPU. `record`: see `moshi_engine`. Raises CheckpointError."""
     # On a CPU a second thread gains little and takes the core that the event loop runs on.
     torch.set_num_threads(1)
     if checkpoint is None:
-        return random(Placement(slots=slots, margin=MARGIN))
-    where = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    dtype = torch.float32 if where == "cpu" else torch.bfloat16
-    return load(checkpoint, Placement(slots=slots, margin=MARGIN, device=where, dtype=dtype))
+        loaded = random(Placement(slots=slots, margin=MARGIN))
+    else:
+        where = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        dtype = torch.float32 if where == "cpu" else torch.bfloat16
+        loaded = load(checkpoint, Placement(slots=slots, margin=MARGIN, device=where, dtype=dtype))
+    if record and loaded.model.device.type == "cpu":
+        loaded.model.record()
+    return loaded
 
 
 def engine_of(

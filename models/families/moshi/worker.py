@@ -29,7 +29,7 @@ def build(checkpoint: Path | None, slots: int, device: str | None, progress: Pro
     from .engine import engine_of, placed
 
     progress("reading the weights", 1.0)
-    loaded = placed(checkpoint, slots=slots, device=device)
+    loaded = placed(checkpoint, slots=slots, device=device, record=True)
     version = "random-tiny" if checkpoint is None else Checkpoint(checkpoint).version
     return Built(engine_of(loaded), Versions(model=f"moshi-{version}", codec=loaded.model.codec.identity))
 

@@ -17,7 +17,7 @@ from models.families.moshi.errors import CodecUnfit
 from models.families.moshi.language import MoshiLM
 from models.families.moshi.slots import MoshiSlots, Sampling
 from models.slots.mimi import MimiSlots
-from models.slots.model import StepOutput
+from models.slots.model import StepInput, StepOutput
 from tests.models.families.moshi.building import CONFIG, HOP, begin, build, give, seeds, user_audio, weights
 
 FRAMES = 16
@@ -231,3 +231,31 @@ def test_a_step_of_the_published_size_stays_on_its_device_and_asks_it_nothing() 
     assert output.pcm.shape == (64, 1920)
     assert {tensor.device.type for tensor in (output.pcm, output.text, output.said, output.finite)} == {"meta"}
     assert 100e9 < model.streams.bytes < 103e9
+
+
+def test_a_recorded_step_gives_what_the_step_gives_bit_for_bit() -> None:
+    """Also for slots that pause, are hushed, given their words, rewound, or begin anew."""
+    plain, recorded = build(3, margin=4), build(3, margin=4)
+    recorded.record()
+    for model in (plain, recorded):
+        begin(model, 1, 2, 3)
+    generator = torch.Generator().manual_seed(9)
+    frames = 36
+    for frame in range(frames):
+        run = torch.rand(3, generator=generator) < 0.9
+        hush = torch.rand(3, generator=generator) < 0.2
+        forced = torch.rand(3, generator=generator) < (0.3 if frame < 5 else 0.0)
+        text = torch.randint(0, CONFIG.text_tokens, (3,), generator=generator)
+        codes = torch.randint(0, CONFIG.codebook_size, (3, plain.codebooks), generator=generator)
+        pcm = 0.2 * torch.randn(3, HOP, generator=generator)
+        given = StepInput(run, run, pcm, codes, hush, forced, text, codes)
+        expected, found = plain.step(given), recorded.step(given)
+        for name in ("pcm", "text", "heard", "said", "finite"):
+            assert torch.equal(getattr(expected, name)[run], getattr(found, name)[run]), (frame, name)
+        if frame == frames // 2:
+            for model in (plain, recorded):
+                model.rewind(seeds(0, 3, 1))
+        if frame == frames // 2 + 3:
+            for model in (plain, recorded):
+                model.reset(torch.tensor([False, True, False]), seeds(0, 77, 0))
+    assert len(set(found.said.flatten().tolist())) > 4
