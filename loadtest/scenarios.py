@@ -178,6 +178,10 @@ class Crowd:
             for kind in self.scenario.kinds
         }
 
+    def clips(self, kind: Kind) -> Sequence[Utterance]:
+        """What they can say of that kind."""
+        return self._clips[kind]
+
     def of(self, lines: Callable[[], Line], count: int) -> list[Talker]:
         """`count` talkers. To be called in the running loop."""
         pacer, seeds = Pacer(), itertools.count()
