@@ -44,9 +44,8 @@ from sessions.core.events import (
 )
 from sessions.core.fence import Fence
 from sessions.core.notices import Notice, OutputClosed
-from sessions.core.timeline import to_seconds
 from sessions.ports import CarrierCapabilities, OutputFrame
-from sessions.tracks import ticks_of
+from sessions.tracks import SAMPLE_BYTES
 
 from .webrtc.pacer import Pacer
 
@@ -156,6 +155,9 @@ class PhoneCarrier:
         self.dialect = dialect
         self._counts = counts
         self._pacer = pacer
+        self._paced = pacer is not None and dialect.needs_pacing
+        """Whether frames leave by the clock."""
+        self._loop = asyncio.get_running_loop()
         self._handle: PhoneHandle | None = None
         self._early: deque[PhoneReceived] = deque()
         self._start: asyncio.Future[Call] | None = None
@@ -167,7 +169,7 @@ class PhoneCarrier:
         """The vendor's own buffer takes no more."""
         self._blocked = False
         self._gone = False
-        self._ending: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._ending: asyncio.Future[str] = self._loop.create_future()
         self._drain: asyncio.Task[None] | None = None
         self._reading: asyncio.Task[None] | None = None
         self._began = 0.0
@@ -329,8 +331,8 @@ class PhoneCarrier:
             handle.post(one)
 
     def _hear(self, handle: PhoneHandle, heard: Heard) -> None:
-        seconds = to_seconds(ticks_of(heard.pcm, heard.rate))
-        ahead = self._heard + seconds - (asyncio.get_running_loop().time() - self._began)
+        seconds = len(heard.pcm) / (SAMPLE_BYTES * heard.rate)
+        ahead = self._heard + seconds - (self._loop.time() - self._began)
         if ahead > AHEAD_MOST:
             self._counts.add(FLOOD)
             # What is dropped counts too, or a flood could go on for ever.
@@ -372,7 +374,7 @@ class PhoneCarrier:
 
     def _pour(self) -> None:
         """Send what waits, as far as the line and the vendor take it."""
-        if self._pacer is None or not self.dialect.needs_pacing:
+        if not self._paced:
             while self._queue and not self._stopped and self._line.has_room():
                 self._release()
             if self._queue and not self._stopped and (self._drain is None or self._drain.done()):
@@ -391,13 +393,17 @@ class PhoneCarrier:
         entry = self._queue.popleft()
         if isinstance(entry, OutputFrame):
             self._waiting -= len(entry.pcm)
-            if self._gate is None or not self._gate.admits(entry.fence):
-                self._counts.add(counters.STALE_AT_GATE)
-                return
-            messages = self.dialect.send_frame(entry)
-        else:
-            messages = self.dialect.send(entry)
-        for message in messages:
+            self._send_frame(entry)
+            return
+        for message in self.dialect.send(entry):
+            self._line.send(message)
+
+    def _send_frame(self, frame: OutputFrame) -> None:
+        """The last gate: no await stands between it and the line."""
+        if self._gate is None or not self._gate.admits(frame.fence):
+            self._counts.add(counters.STALE_AT_GATE)
+            return
+        for message in self.dialect.send_frame(frame):
             self._line.send(message)
 
     def _judge(self) -> None:
@@ -436,6 +442,10 @@ class PhoneCarrier:
             return
         if self._gate is None:
             self._gate = frame.fence
+        if not (self._queue or self._paced or self._stopped or self._blocked) and self._line.has_room():
+            # Nothing is ahead of it, so its turn is now.
+            self._send_frame(frame)
+            return
         self._queue.append(frame)
         self._waiting += len(frame.pcm)
         self._pour()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Literal, Protocol
+from typing import Final, Literal, NamedTuple, Protocol
 
 import numpy as np
 
@@ -100,15 +100,16 @@ def media_format(encoding: str, rate: int, path: str) -> MediaFormat:
 
 
 class _Decoder(Protocol):
-    def decode(self, payload: bytes) -> Samples: ...
+    def decode(self, payload: bytes) -> bytes:
+        """To PCM16."""
 
 
 class _Law:
     def __init__(self, law: g711.Law) -> None:
         self._law = law
 
-    def decode(self, payload: bytes) -> Samples:
-        return to_samples(g711.decode(payload, self._law))
+    def decode(self, payload: bytes) -> bytes:
+        return g711.decode(payload, self._law)
 
     def encode(self, samples: Samples) -> bytes:
         return g711.compress(samples, self._law)
@@ -118,10 +119,10 @@ class _Law:
 
 
 class _Linear:
-    def decode(self, payload: bytes) -> Samples:
+    def decode(self, payload: bytes) -> bytes:
         if len(payload) % 2:
             raise Rejected(INVALID_VALUE, f"the audio has {len(payload)} bytes; 16-bit samples need an even number")
-        return to_samples(payload)
+        return payload
 
     def encode(self, samples: Samples) -> bytes:
         return to_bytes(samples)
@@ -130,13 +131,21 @@ class _Linear:
         """It remembers nothing."""
 
 
+class _G722In:
+    def __init__(self) -> None:
+        self._decoder = G722Decoder()
+
+    def decode(self, payload: bytes) -> bytes:
+        return to_bytes(self._decoder.decode(payload))
+
+
 class _OpusIn:
     def __init__(self, rate: int) -> None:
         self._decoder = OpusDecoder(rate)
 
-    def decode(self, payload: bytes) -> Samples:
+    def decode(self, payload: bytes) -> bytes:
         try:
-            return to_samples(self._decoder.decode(payload))
+            return self._decoder.decode(payload)
         except (OpusError, ValueError) as error:
             raise Rejected(INVALID_VALUE, f"the audio is no Opus packet ({error})") from None
 
@@ -159,7 +168,7 @@ def _decoder(media: MediaFormat) -> _Decoder:
         case "l16":
             return _Linear()
         case "g722":
-            return G722Decoder()
+            return _G722In()
         case "opus":
             return _OpusIn(media.rate)
 
@@ -212,7 +221,9 @@ class InputLane:
         self._early: dict[int, _Chunk] = {}
         self._next: int | None = None
         self._ends_ms: float | None = None
-        self._last = np.zeros(0, dtype=np.int16)
+        self._last = b""
+        """The chunk before, PCM16."""
+        self._most = CHUNK_MOST_S * media.rate * media.sample_bits // 8
         # Rates that the input track does not take are converted at the edge.
         self._rate = media.rate if media.rate in SESSION_RATES else 48_000
         self._resampler = Resampler(media.rate, self._rate) if self._rate != media.rate else None
@@ -222,12 +233,15 @@ class InputLane:
 
         Raises Rejected for a chunk that came before or cannot be decoded.
         """
-        if self.media.sample_bits and len(payload) * 8 > CHUNK_MOST_S * self.media.rate * self.media.sample_bits:
+        if len(payload) > self._most > 0:
             raise Rejected(INVALID_VALUE, f"the audio is longer than {CHUNK_MOST_S} s; send it in shorter chunks")
         if number is None:
-            return self._take(_Chunk(0, at_ms, payload))
+            return self._take(payload, at_ms)
         if self._next is None:
             self._next = number
+        if number == self._next and not self._early:
+            self._next += 1
+            return self._take(payload, at_ms)
         if number < self._next or number in self._early:
             raise Rejected("duplicate_chunk", f"chunk {number} came before, or after its time; each is taken once")
         self._early[number] = _Chunk(number, at_ms, payload)
@@ -239,43 +253,42 @@ class InputLane:
                 self._next = min(self._early)
             chunk = self._early.pop(self._next)
             self._next += 1
-            heard += self._take(chunk)
+            heard += self._take(chunk.payload, chunk.at_ms)
         return heard
 
-    def _take(self, chunk: _Chunk) -> list[Heard]:
-        samples = self._decoder.decode(chunk.payload)
+    def _take(self, payload: bytes, at_ms: int | None) -> list[Heard]:
+        pcm = self._decoder.decode(payload)
         heard: list[Heard] = []
-        length_ms = 1000 * len(samples) / self.media.rate
-        if chunk.at_ms is not None:
-            if self._ends_ms is not None and 0 < (gap := chunk.at_ms - self._ends_ms) <= CONCEAL_MOST_MS:
+        if at_ms is not None:
+            if self._ends_ms is not None and 0 < (gap := at_ms - self._ends_ms) <= CONCEAL_MOST_MS:
                 # Times are rounded to the millisecond; only what is missing for longer is missing.
                 missing = round(gap * self.media.rate / 1000)
                 if gap >= 2:
-                    heard.append(Heard(self._converted(self._concealment(missing)), self._rate, True))
-            self._ends_ms = chunk.at_ms + length_ms
-        if len(samples):
-            self._last = samples[-(self.media.rate * REPEAT_MS // 1000) :]
-            heard.append(Heard(self._converted(samples), self._rate))
+                    heard.append(Heard(self._converted(to_bytes(self._concealment(missing))), self._rate, True))
+            self._ends_ms = at_ms + 500 * len(pcm) / self.media.rate
+        if pcm:
+            self._last = pcm
+            heard.append(Heard(self._converted(pcm), self._rate))
         return heard
 
     def _concealment(self, missing: int) -> Samples:
         """The last sound, backwards and forwards in turn so that it goes on without a jump, and fading."""
-        if not len(self._last):
+        last = to_samples(self._last)[-(self.media.rate * REPEAT_MS // 1000) :]
+        if not len(last):
             return np.zeros(missing, dtype=np.int16)
-        both = np.concatenate((self._last[::-1], self._last))
+        both = np.concatenate((last[::-1], last))
         fade = np.clip(1.0 - np.arange(1, missing + 1) / (self.media.rate * FADE_MS / 1000), 0.0, 1.0)
         filled: Samples = np.rint(np.resize(both, missing) * fade).astype(np.int16)
         return filled
 
-    def _converted(self, samples: Samples) -> bytes:
-        return to_bytes(samples if self._resampler is None else self._resampler.process(samples))
+    def _converted(self, pcm: bytes) -> bytes:
+        return pcm if self._resampler is None else to_bytes(self._resampler.process(to_samples(pcm)))
 
 
 # --- out --------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Packet:
+class Packet(NamedTuple):
     """Encoded audio that ends at content position `end` of `response`."""
 
     payload: bytes

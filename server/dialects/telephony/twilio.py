@@ -26,6 +26,7 @@ from .base import (
     texts,
 )
 from .media import MediaFormat, media_format
+from .media_form import MediaForm
 
 OTHER_TRACK = "other_track_media"
 """Counter: media of a track that is not the caller's."""
@@ -48,15 +49,19 @@ class TwilioDialect(PhoneDialect):
         self.capabilities = acknowledged()
         self._head = ""
         self._stream = ""
+        self._form = MediaForm(("chunk", "timestamp"), ("sequenceNumber", "sequence_number"))
 
     # --- in -----------------------------------------------------------------------------------------------------------
 
     def _received(self, message: Message) -> list[PhoneReceived]:
+        if isinstance(message, str) and (found := self._form.read(message)) is not None:
+            audio, (chunk, timestamp) = found
+            return self._audio(payload_of(audio, "media.payload"), chunk, timestamp)
         event = json_object(message)
         name = a_string(required(event, "event", "event"), "event", longest=64)
         match name:
             case "media":
-                return self._heard(an_object(required(event, "media", "media"), "media"))
+                return self._heard(str(message), an_object(required(event, "media", "media"), "media"))
             case "mark":
                 mark = an_object(required(event, "mark", "mark"), "mark")
                 return self._marked(a_string(required(mark, "name", "mark.name"), "mark.name", longest=256))
@@ -105,13 +110,16 @@ class TwilioDialect(PhoneDialect):
             raise Rejected("unsupported", f"'{path}.channels' is not 1; send the caller's channel alone", path)
         return media_format(encoding, rate, path)
 
-    def _heard(self, media: Object) -> list[PhoneReceived]:
+    def _heard(self, message: str, media: Object) -> list[PhoneReceived]:
         self._listening()
         track = media.get("track", "inbound")
         if track not in ("inbound", "inbound_track"):
             return [Counted(OTHER_TRACK)]
-        payload = payload_of(required(media, "payload", "media.payload"), "media.payload")
-        return self._audio(payload, _number(media, "chunk"), _number(media, "timestamp"))
+        text = required(media, "payload", "media.payload")
+        payload = payload_of(text, "media.payload")
+        heard = self._audio(payload, _number(media, "chunk"), _number(media, "timestamp"))
+        self._form.learn(message, str(text))
+        return heard
 
     # --- out ----------------------------------------------------------------------------------------------------------
 
