@@ -17,7 +17,7 @@ from codec import g711
 from models import assets
 from models.perception.asr import Recognition
 from models.perception.perception import WINDOW_TICKS, EmbeddedPerception
-from models.perception.vad import SpeechDetector
+from models.perception.vad import WINDOW, SpeechDetector, SpeechState
 from sessions.core.effects import OpenPerception
 from sessions.core.events import Event, SpeechProbability
 from sessions.core.fence import Fence
@@ -46,6 +46,17 @@ def room_noise(dbfs: float) -> list[bytes]:
     noise = np.random.default_rng(7).normal(size=10 * RATE // SAMPLES * SAMPLES) * 32768 * 10 ** (dbfs / 20)
     pcm = g711.decode(g711.encode(np.clip(np.round(noise), -32768, 32767).astype("<i2").tobytes(), "ulaw"), "ulaw")
     return [pcm[at : at + 2 * SAMPLES] for at in range(0, len(pcm), 2 * SAMPLES)]
+
+
+def network(detector: SpeechDetector, batch: int, calls: int = 200) -> float:
+    """CPU seconds of one window in a batch."""
+    windows = np.random.default_rng(7).normal(size=(batch, WINDOW)).astype(np.float32) * np.float32(1e-3)
+    states = [SpeechState() for _ in range(batch)]
+    detector.detect(windows, states)
+    begun = time.thread_time()
+    for _ in range(calls):
+        detector.detect(windows, states)
+    return (time.thread_time() - begun) / calls / batch
 
 
 def main() -> None:
@@ -96,6 +107,7 @@ def main() -> None:
     per_window = used / windows
     per_second = per_window * TICK_RATE / WINDOW_TICKS
     print(f"{1e6 * per_window:.0f} us a window, {1000 * per_second:.2f} ms per second and session; {windows} windows")
+    print(f"{1e6 * network(detector, batch):.0f} us a window in the network, {batch} at once")
 
 
 if __name__ == "__main__":
