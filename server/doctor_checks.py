@@ -19,6 +19,8 @@ from codec import opus
 
 from .doctor import Examination, Finding
 from .doctor_speed import speed
+from .security.tenants import TenantError
+from .security.tenants import read as read_tenants
 from .settings import Settings, SettingsError
 from .voice_path import voice_path
 
@@ -294,15 +296,26 @@ def access(settings: Settings) -> Iterator[Finding]:
     number = len(settings.all_keys())
     if number:
         yield Finding("ok", "access", f"{number} API key{'s' if number > 1 else ''}")
-    elif settings.loopback:
+    if settings.tenants_file is not None:
+        yield _tenants(settings.tenants_file)
+    elif settings.loopback and not number:
         yield Finding("ok", "access", "this machine only, without keys")
-    else:
+    elif not number:
         yield Finding("warn", "access", f"whoever reaches {settings.host} can use it", "give --api-keys-file FILE")
     if settings.tls:
         yield _certificate(settings)
     elif not settings.loopback:
         remedy = "give --tls-cert and --tls-key, or let a proxy on this machine do TLS"
         yield Finding("warn", "tls", "keys and voices travel unencrypted", remedy)
+
+
+def _tenants(path: Path) -> Finding:
+    try:
+        tenants = read_tenants(path)
+    except TenantError as error:
+        return Finding("fail", "tenants", str(error), "make it with: talkover tenant add NAME")
+    keys = sum(len(tenant.keys) for tenant in tenants.values())
+    return Finding("ok", "tenants", f"{len(tenants)} in {path}, with {keys} keys")
 
 
 def _certificate(settings: Settings) -> Finding:

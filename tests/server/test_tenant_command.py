@@ -119,7 +119,7 @@ async def test_a_tenant_is_deleted_from_file_server_and_disk(
         url = ("--url", place.url, "--with-key", keys["ops"], "--record", str(root))
         assert await asyncio.to_thread(run, file, "state", "acme", *url, "--json") == 0
         held = json.loads(capsys.readouterr().out)["held"]
-        assert {one["kind"] for one in held} == {"session", "lease", "recording"}
+        assert {"session", "lease", "recording"} <= {one["kind"] for one in held}
         refused = ("--url", place.url, "--with-key", keys["bolt"])
         assert await asyncio.to_thread(run, file, "delete", "acme", *refused) == 2
         assert "answers 404" in capsys.readouterr().err

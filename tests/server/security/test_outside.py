@@ -74,7 +74,14 @@ async def test_no_route_answers_without_a_key_or_to_a_wrong_one(place: Served, k
     routes = list(guarded(place))
     assert len(routes) > 15
     value, expired = new_key(days=0.000001)
-    wrong = [{}, bearer(""), bearer("wrong"), bearer(keys["acme"][:-1]), bearer(keys["acme"].upper()), bearer(value)]
+    wrong = [
+        {},
+        {"Authorization": "Bearer"},
+        bearer("wrong"),
+        bearer(keys["acme"][:-1]),
+        bearer(keys["acme"].upper()),
+        bearer(value),
+    ]
     wrong += [bearer("ek_" + "0" * 32), bearer("eyJhbGciOiJub25lIn0.e30."), {"Authorization": keys["acme"]}]
     wrong += [
         {"Authorization": f"Basic {keys['acme']}"},
