@@ -57,7 +57,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="SESSIONS=MS",
-        help="a step of so many sessions takes so long on that device (repeatable; two tell how it grows)",
+        help="a step of so many sessions takes so long on that device (repeatable; two tell how it grows); "
+        "STAGE:SESSIONS=MS, for every stage, where a model's stages step apart",
     )
     parser.add_argument(
         "--link",
@@ -88,6 +89,7 @@ def plan(options: Mapping[str, object]) -> int:
             raise PlanError("--family", "is missing; `talkover models list` prints the names")
         checkpoint = options["checkpoint"]
         context = options["context"]
+        steps, stages = _steps(options["step_ms"])
         asked = Asked(
             family=str(options["family"]),
             device=str(options["device"]),
@@ -96,7 +98,8 @@ def plan(options: Mapping[str, object]) -> int:
             dtype=None if options["dtype"] is None else str(options["dtype"]),
             context=context if isinstance(context, int) else None,
             usable=_number(options["usable"]),
-            steps={sessions: ms / 1000 for sessions, ms in _pairs(options["step_ms"], "--step-ms", int).items()},
+            steps=steps,
+            stages=stages,
             links=_pairs(options["link"], "--link", str),
             measure=bool(options["measure"]),
         )
@@ -125,6 +128,17 @@ def _pairs(given: object, option: str, key: Callable[[str], K]) -> dict[K, float
         except ValueError:
             raise PlanError(option, f"{text!r} must be written NAME=NUMBER") from None
     return found
+
+
+def _steps(given: object) -> tuple[dict[int, float], dict[str, dict[int, float]]]:
+    """Seconds of whole steps by sessions, and of stages."""
+    whole: dict[int, float] = {}
+    stages: dict[str, dict[int, float]] = {}
+    for text in given if isinstance(given, list) else []:
+        stage, separator, rest = str(text).rpartition(":")
+        seconds = {sessions: ms / 1000 for sessions, ms in _pairs([rest], "--step-ms", int).items()}
+        (stages.setdefault(stage.strip(), {}) if separator else whole).update(seconds)
+    return whole, stages
 
 
 def _tell(what: str) -> None:
@@ -192,6 +206,7 @@ def record(made: Plan) -> dict[str, object]:
         "sessions_by_memory": can.by_memory.record(),
         "tick": _record(can.tick),
         "steps": [{"sessions": sessions, **seconds.record()} for sessions, seconds in can.steps],
+        "stages": [{"sessions": sessions, "stage": stage, **one.record()} for sessions, stage, one in can.stages],
         "sessions_by_tick": _record(can.by_tick),
         "limit": can.limit,
         "edges": [_edge(edge) for edge in made.edges],
@@ -202,6 +217,10 @@ def record(made: Plan) -> dict[str, object]:
             "session": taken.session.record(),
             "total_bytes": {str(sessions): size for sessions, size in taken.total.items()},
             "step_seconds": {str(sessions): seconds for sessions, seconds in taken.steps.items()},
+            "stage_seconds": {
+                stage: {str(sessions): seconds for sessions, seconds in times.items()}
+                for stage, times in taken.stages.items()
+            },
             "step_how": taken.how,
         },
     }
@@ -282,7 +301,9 @@ def _time(made: Plan) -> list[str]:
         lines.append("  no tick is stated for this model, so no number of sessions follows from its steps")
     else:
         lines.append(_line("tick", can.tick))
-    lines += [_line(f"step of {sessions:,}", seconds) for sessions, seconds in can.steps]
+    for sessions, seconds in can.steps:
+        lines.append(_line(f"step of {sessions:,}", seconds))
+        lines += [f"  {'':22} {one!s:>10}  {stage}" for count, stage, one in can.stages if count == sessions]
     if can.by_tick is not None:
         lines.append(_line("sessions by tick", can.by_tick))
     return lines

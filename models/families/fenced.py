@@ -16,6 +16,11 @@ class Fenced(Protocol):
 S = TypeVar("S", bound=Fenced)
 
 
+def holding(session: Fenced, made: Fence) -> Fence:
+    """What holds for work under `made`: itself, unless the session has moved on."""
+    return made if made.order >= session.fence.order else session.fence
+
+
 def advanced(sessions: Mapping[str, S], fence: Fence, counters: Counter[str]) -> S | None:
     """The session of `fence`, which holds for it from here on. To be called with the engine's lock held.
 

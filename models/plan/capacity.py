@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from .devices import Device
 from .figures import Figure, Origin, PlanError, computed, declared
-from .geometry import Geometry
+from .geometry import Geometry, Part
 
 MOST_SESSIONS = 1_000_000
 """Beyond this nobody has a device for it, and the arithmetic says nothing."""
@@ -23,6 +23,8 @@ class Assumptions:
 
     usable: float = 0.9
     steps: Mapping[int, float] = field(default_factory=dict)
+    stages: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
+    """The same by stage, where they are known apart."""
     steps_origin: Origin = Origin.DECLARED
     steps_source: str = ""
 
@@ -53,6 +55,8 @@ class Capacity:
     tick: Figure | None
     steps: Sequence[tuple[int, Figure]]
     """Seconds of one step, by sessions."""
+    stages: Sequence[tuple[int, str, Figure]]
+    """Seconds that each stage has of it, by sessions; empty where nobody says."""
     by_tick: Figure | None
     limit: str
 
@@ -81,6 +85,7 @@ def capacity(geometry: Geometry, device: Device, assumptions: Assumptions) -> Ca
         devices_for_weights=math.ceil(geometry.weights / budget),
         tick=tick,
         steps=steps,
+        stages=_stages(geometry, device, assumptions, [sessions for sessions, _ in steps]),
         by_tick=by_tick,
         limit=_limit(geometry, budget, by_memory, by_tick),
     )
@@ -89,11 +94,38 @@ def capacity(geometry: Geometry, device: Device, assumptions: Assumptions) -> Ca
 def step_seconds(geometry: Geometry, device: Device, sessions: int) -> float:
     """The least that one step of `sessions` takes: for each part the longer of reading its weights and states once and
     of its multiplications, one part after the other."""
+    return sum(part_seconds(geometry, part, device, sessions) for part in geometry.parts)
+
+
+def part_seconds(geometry: Geometry, part: Part, device: Device, sessions: int) -> float:
+    """What one part has of `step_seconds`."""
     flops = device.flops.get(geometry.dtype) or device.flops["float32"]
-    return sum(
-        float(part.ticks) * max(part.read(sessions) / device.bandwidth.value, part.operations(sessions) / flops.value)
-        for part in geometry.parts
-    )
+    read, multiplied = part.read(sessions) / device.bandwidth.value, part.operations(sessions) / flops.value
+    return float(part.ticks) * max(read, multiplied)
+
+
+def _stages(
+    geometry: Geometry, device: Device, assumptions: Assumptions, wanted: Sequence[int]
+) -> Sequence[tuple[int, str, Figure]]:
+    origin, source = assumptions.steps_origin, assumptions.steps_source
+    if assumptions.steps:
+        return [
+            (sessions, stage, Figure(seconds[sessions], "s", origin, source))
+            for sessions in wanted
+            for stage, seconds in assumptions.stages.items()
+        ]
+    why = "at least: its share of the step"
+    if len(geometry.stages) < 2:
+        return []
+    return [
+        (sessions, stage, computed(_stage_seconds(geometry, stage, device, sessions), "s", why))
+        for sessions in wanted
+        for stage in geometry.stages
+    ]
+
+
+def _stage_seconds(geometry: Geometry, stage: str, device: Device, sessions: int) -> float:
+    return sum(part_seconds(geometry, part, device, sessions) for part in geometry.parts if part.stage == stage)
 
 
 def _steps(geometry: Geometry, device: Device, assumptions: Assumptions, fits: int) -> Sequence[tuple[int, Figure]]:

@@ -77,6 +77,13 @@ class Part:
     fixed: int = 0
     looked_up: int = 0
     experts: Experts | None = None
+    within: str = ""
+    """The part whose stage it steps in; empty: its own."""
+
+    @property
+    def stage(self) -> str:
+        """The stage that it steps in."""
+        return self.within or self.name
 
     @property
     def session(self) -> int:
@@ -114,6 +121,11 @@ class Geometry:
     """Sessions' state that is allocated beyond those that are let."""
     missing: Sequence[str] = ()
     """What is not in the figures because no source states it."""
+
+    @property
+    def stages(self) -> Sequence[str]:
+        """What steps in a tick, in order."""
+        return list(dict.fromkeys(part.stage for part in self.parts if part.ticks))
 
     @property
     def weights(self) -> int:

@@ -10,7 +10,7 @@ import functools
 import gc
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
@@ -32,7 +32,8 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """`steps`: seconds of one step by sessions; empty where none is measured."""
+    """`steps`: seconds of one step by sessions; empty where none is measured. `stages`: the same by stage, where stages
+    step apart."""
 
     weights: Figure
     session: Figure
@@ -40,14 +41,30 @@ class Measurement:
     """Bytes by sessions."""
     steps: Mapping[int, float]
     how: str
+    stages: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One call of `step` computes `ticks` ticks of a stage for all sessions."""
+
+    step: Callable[[], object]
+    ticks: int = 1
+
+
+WHOLE = "step"
+"""The one stage of a model that steps as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A model with its states, and one step for all of its sessions. `keep`: what must live while it is looked at."""
+    """A model with its states, and the stages of a tick by name; none where nothing is stepped.
+
+    `keep`: what must live while it is looked at.
+    """
 
     keep: object
-    step: Callable[[], object] | None
+    stages: Mapping[str, Stage]
 
 
 Maker = Callable[[int], Made]
@@ -59,7 +76,7 @@ def measure(make: Maker, tell: Tell, *, sessions: Sequence[int] = SESSIONS, spar
     if len(set(sessions)) < 2 or min(sessions) < 1:
         raise PlanError("--measure", f"{sessions} must be at least two different numbers of sessions")
     total: dict[int, int] = {}
-    steps: dict[int, float] = {}
+    stages: dict[str, dict[int, float]] = {}
     # What a library makes once for all, it makes for the first model.
     tell("making a model for the first time")
     make(min(sessions))
@@ -67,9 +84,9 @@ def measure(make: Maker, tell: Tell, *, sessions: Sequence[int] = SESSIONS, spar
         tell(f"making a model with {count} sessions")
         made, size = allocated(functools.partial(make, count))
         total[count] = size
-        if made.step is not None:
-            tell(f"stepping {count} sessions")
-            steps[count] = _seconds(made.step)
+        for name, stage in made.stages.items():
+            tell(f"{name} of {count} sessions")
+            stages.setdefault(name, {})[count] = _seconds(stage.step) / stage.ticks
         del made
         gc.collect()
     low, high = min(sessions), max(sessions)
@@ -79,8 +96,10 @@ def measure(make: Maker, tell: Tell, *, sessions: Sequence[int] = SESSIONS, spar
         weights=measured(total[low] - (low + spare) * each, "bytes", how),
         session=measured(each, "bytes", how),
         total=total,
-        steps=steps,
-        how=f"CPU time of one thread, best of {_STEPS} steps here",
+        # A tick is one stage after the other.
+        steps={count: sum(seconds[count] for seconds in stages.values()) for count in sessions} if stages else {},
+        how=f"{'the clock' if torch.cuda.is_available() else 'CPU time of one thread'}, best of {_STEPS} steps here",
+        stages={name: seconds for name, seconds in stages.items() if name != WHOLE},
     )
 
 
@@ -142,17 +161,55 @@ def moshi(sessions: int, checkpoint: Path | None = None) -> Made:
     # The first step begins the sessions. Their windows are full after minutes of talk, and a step costs most then.
     step()
     model.stand_at(model.lm.config.temporal.context + 1)
-    return Made((model, engine), step)
+    return Made((model, engine), {WHOLE: Stage(step)})
 
 
 def qwen3_omni(sessions: int) -> Made:
-    """Qwen3-Omni with tiny random weights, and the states that the engine gives it. No step: its stages step apart."""
+    """Qwen3-Omni with tiny random weights, and the states that the engine gives it; stepped stage by stage.
+
+    Rows are full but for what the steps add, since a step costs most then; code2wav decodes the windows of a session
+    that has time in hand.
+    """
     from ..families.qwen3_omni import tiny
-    from ..families.qwen3_omni.engine import SPARE, WIDEST
+    from ..families.qwen3_omni.code2wav import Code2Wav, Track, Window
+    from ..families.qwen3_omni.engine import LATER, SPARE, WIDEST
     from ..families.qwen3_omni.talker import Talker
     from ..families.qwen3_omni.thinker import Thinker
 
     torch.set_num_threads(1)
     omni = tiny.random()
     rows = sessions + SPARE
-    return Made((omni, Thinker(omni, rows, WIDEST), Talker(omni, rows)), None)
+    active = list(range(sessions))
+    thinker, talker, decoder = Thinker(omni, rows, WIDEST), Talker(omni, rows), Code2Wav(omni)
+    tracks = [Track() for _ in active]
+    letter = torch.full((rows,), ord("a"))
+    numbers = torch.arange(rows)
+    room = _WARM + _STEPS
+    with torch.inference_mode():
+        for track in tracks:
+            for _ in range(omni.shape.left or 0):
+                track.push(torch.zeros(tiny.CODEBOOKS, dtype=torch.long))
+        thinker.stand_at(omni.shape.cells - room)
+        talker.stand_at(omni.shape.talker_cells - room)
+
+    @torch.inference_mode()
+    def think() -> None:
+        thinker.sample(thinker.next_tokens(letter, active), numbers, numbers, torch.full((rows,), 0.8))
+
+    @torch.inference_mode()
+    def talk() -> None:
+        talker.frame(active, talker.no_text.expand(rows, -1), numbers, numbers)
+
+    @torch.inference_mode()
+    def sound() -> None:
+        for track in tracks:
+            for _ in range(LATER):
+                track.push(torch.zeros(tiny.CODEBOOKS, dtype=torch.long))
+        decoder.decode([Window(track, LATER) for track in tracks])
+
+    stages = {
+        "thinker": Stage(think),
+        "talker": Stage(talk),
+        "code2wav": Stage(sound, LATER),
+    }
+    return Made((omni, thinker, talker, decoder, tracks), stages)

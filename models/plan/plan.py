@@ -21,7 +21,8 @@ from .measure import Measurement, Tell
 class Asked:
     """What is to be planned, as it was asked for. `links`: bytes per second by kind of link, besides the device's own.
 
-    `steps`: seconds of a step by sessions, as somebody measured them elsewhere.
+    `steps`: seconds of a step by sessions, as somebody measured them elsewhere; `stages`: the same by stage of a model
+    whose stages step apart.
     """
 
     family: str
@@ -32,6 +33,7 @@ class Asked:
     context: int | None = None
     usable: float = 0.9
     steps: Mapping[int, float] | None = None
+    stages: Mapping[str, Mapping[int, float]] | None = None
     links: Mapping[str, float] | None = None
     measure: bool = False
 
@@ -51,7 +53,7 @@ class Plan:
 
 def make_plan(asked: Asked, tell: Tell) -> Plan:
     """`tell` hears what is being done. Raises PlanError, and what is wrong with a checkpoint."""
-    if asked.measure and asked.steps:
+    if asked.measure and (asked.steps or asked.stages):
         raise PlanError("--measure", "a step's time is given by --step-ms already; drop one of the two")
     where = _device(asked)
     tell("laying out the model")
@@ -65,7 +67,7 @@ def make_plan(asked: Asked, tell: Tell) -> Plan:
         geometry=found.geometry,
         graph=graph,
         device=where,
-        capacity=capacity(found.geometry, where, _assumptions(asked, taken)),
+        capacity=capacity(found.geometry, where, _assumptions(asked, found.geometry, taken)),
         edges=edges(graph, found.geometry, where),
         measured=taken,
     )
@@ -83,10 +85,35 @@ def _device(asked: Asked) -> Device:
     return replace(found, links=links)
 
 
-def _assumptions(asked: Asked, taken: Measurement | None) -> Assumptions:
+def _assumptions(asked: Asked, geometry: Geometry, taken: Measurement | None) -> Assumptions:
     if taken is not None and taken.steps:
-        return Assumptions(usable=asked.usable, steps=taken.steps, steps_origin=Origin.MEASURED, steps_source=taken.how)
-    return Assumptions(usable=asked.usable, steps=asked.steps or {}, steps_source="--step-ms")
+        return Assumptions(
+            usable=asked.usable,
+            steps=taken.steps,
+            stages=taken.stages,
+            steps_origin=Origin.MEASURED,
+            steps_source=taken.how,
+        )
+    steps, stages = asked.steps or {}, asked.stages or {}
+    if stages:
+        if steps:
+            raise PlanError("--step-ms", "is given for whole steps and for stages; give one of the two")
+        steps = _together(geometry, stages)
+    return Assumptions(usable=asked.usable, steps=steps, stages=stages, steps_source="--step-ms")
+
+
+def _together(geometry: Geometry, stages: Mapping[str, Mapping[int, float]]) -> Mapping[int, float]:
+    """Whole steps of what was said of each stage. Raises PlanError."""
+    names = geometry.stages
+    for stage in stages:
+        if stage not in names:
+            raise PlanError("--step-ms", f"{geometry.model} has no stage {stage!r}; its stages are {', '.join(names)}")
+    counts = {count for seconds in stages.values() for count in seconds}
+    for name in names:
+        lacking = sorted(counts - set(stages.get(name, {})))
+        if lacking:
+            raise PlanError("--step-ms", f"{name} is not given for {lacking[0]} sessions; a tick needs every stage")
+    return {count: sum(seconds[count] for seconds in stages.values()) for count in counts}
 
 
 def _make(asked: Asked, found: Planned) -> measure.Maker:

@@ -159,7 +159,13 @@ def _speech(net: Any, sections: Any, item: int, shape: Shape) -> list[Part]:
             0,
             _experts(talker.model, talks),
         ),
-        Part("code predictor", _size(predictor), item, Fraction(max(1, sections.talker_config.num_code_groups - 1))),
+        Part(
+            "code predictor",
+            _size(predictor),
+            item,
+            Fraction(max(1, sections.talker_config.num_code_groups - 1)),
+            within="talker",
+        ),
         Part("code2wav", _size(net.code2wav), item, Fraction(1), (), (shape.left or 0) * decoder.num_quantizers * 8),
     ]
 

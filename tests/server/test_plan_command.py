@@ -51,6 +51,43 @@ def test_a_measured_plan_as_json_agrees_with_itself(capsys: pytest.CaptureFixtur
     assert plan["device"]["bandwidth"]["origin"] == "measured"
 
 
+def test_qwen3_omni_is_measured_stage_by_stage_and_agrees_with_what_is_computed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    arguments = ("--family", "qwen3-omni", "--random-weights", "tiny", "--device", "cpu", "--measure", "--json")
+    status, out, err = run(capsys, *arguments)
+    assert status == 0
+    assert "thinker of 8 sessions" in err
+    plan = json.loads(out)
+    measured = plan["measured"]
+    for name in ("weights", "session"):
+        assert plan[name]["value"] == pytest.approx(measured[name]["value"], rel=0.1)
+    assert set(measured["stage_seconds"]) == {"thinker", "talker", "code2wav"}
+    for count in ("1", "4", "8"):
+        stages = [seconds[count] for seconds in measured["stage_seconds"].values()]
+        assert measured["step_seconds"][count] == pytest.approx(sum(stages))
+    assert {(step["stage"], step["origin"]) for step in plan["stages"]} == {
+        (stage, "measured") for stage in ("thinker", "talker", "code2wav")
+    }
+    assert "measured steps" in plan["sessions_by_tick"]["source"]
+
+
+def test_stages_may_be_declared_and_their_sum_is_the_step(capsys: pytest.CaptureFixture[str]) -> None:
+    times = {"thinker": (5, 9), "talker": (10, 16), "code2wav": (1, 5)}
+    given = [
+        text
+        for stage, (one, sixteen) in times.items()
+        for text in ("--step-ms", f"{stage}:1={one}", "--step-ms", f"{stage}:16={sixteen}")
+    ]
+    status, out, _ = run(capsys, "--family", "qwen3-omni", "--device", "h200", "--json", *given)
+    assert status == 0
+    plan = json.loads(out)
+    assert {step["sessions"]: step["value"] for step in plan["steps"]} == pytest.approx({1: 0.016, 16: 0.03})
+    assert {step["origin"] for step in plan["stages"]} == {"declared"}
+    _, text, _ = run(capsys, "--family", "qwen3-omni", "--device", "h200", *given)
+    assert "9 ms  thinker" in text
+
+
 def test_declared_steps_and_links_are_used_and_said_to_be_declared(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ("--family", "moshi", "--random-weights", "tiny", "--device", "l40s", "--json")
     more = ("--step-ms", "1=21", "--step-ms", "16=36", "--link", "network=1e9", "--usable", "0.5")
@@ -75,6 +112,18 @@ def test_declared_steps_and_links_are_used_and_said_to_be_declared(capsys: pytes
         (("--device", "abacus", "--family", "moshi"), "--device: there is no 'abacus'"),
         (("--device", "h200", "--family", "bagel"), "--checkpoint: no source states the sizes of bagel"),
         (("--device", "h200", "--family", "moshi", "--step-ms", "many"), "--step-ms: 'many' must be written"),
+        (
+            ("--device", "h200", "--family", "qwen3-omni", "--step-ms", "vocoder:1=5"),
+            "has no stage 'vocoder'; its stages are thinker, talker, code2wav",
+        ),
+        (
+            ("--device", "h200", "--family", "qwen3-omni", "--step-ms", "thinker:1=5"),
+            "talker is not given for 1 sessions; a tick needs every stage",
+        ),
+        (
+            ("--device", "h200", "--family", "qwen3-omni", "--step-ms", "thinker:1=5", "--step-ms", "1=5"),
+            "--step-ms: is given for whole steps and for stages",
+        ),
         (("--device", "h200", "--family", "moshi", "--link", "road=5"), "--link: 'road' must be peer"),
         (("--device", "h200", "--family", "moshi", "--link", "host=0"), "above 0 bytes per second"),
         (("--device", "h200", "--family", "moshi", "--usable", "2"), "--usable: 2 must be"),

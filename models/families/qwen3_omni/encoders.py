@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -40,7 +41,8 @@ class Encoders:
 
     def encode(self, tenant: str, media: Sequence[Medium]) -> list[Features]:
         """Encode media of one kind together, and keep what they become for `tenant`."""
-        made = self._sounds(media) if media[0].kind == "audio" else self._images(media)
+        encoded = self._sounds(media) if media[0].kind == "audio" else self._images(media)
+        made = [replace(features, tenant=tenant, version=self._version) for features in encoded]
         for features in made:
             self._cache.put(self._key(tenant, features.kind, features.name), features, features.bytes)
         return made

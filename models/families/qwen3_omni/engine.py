@@ -13,6 +13,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import TypeVar
 
 import torch
 
@@ -24,8 +25,12 @@ from sessions.core.timeline import Ticks
 from sessions.ports import Busy, Emit, EngineCapabilities
 
 from ...caches import CacheMetrics
+from ...envelope import StaleFence, TransferRefused
+from ...graph.states import StateKind
+from ...occupancy import Occupancy
 from ...priority import PROMPT, lower_priority
-from ..fenced import advanced
+from ..fenced import advanced, holding
+from .borders import Contracts, Passages
 from .code2wav import Code2Wav, Window
 from .encoders import TOGETHER, Encoders
 from .errors import MediaError
@@ -38,6 +43,8 @@ from .talker import Opening, Talker
 from .thinker import Piece, Thinker
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 SPARE = 2
 """Rows beside those of the sessions, for responses outside the conversation."""
@@ -72,7 +79,8 @@ class OmniEngine:
 
     `counters` (names to totals): "sessions_refused", "requests_unknown", "requests_stale", "responses_stopped",
     "history_shortened" (turns that did not fit into the thinker's positions), "media_lost" (a part of a turn whose
-    medium is not held any more, read by its transcript if it has one).
+    medium is not held any more, read by its transcript if it has one), "transfers_stale" (between two stages, of an
+    answer that was cut), "transfers_refused" (anything else that a stage would not take; its answer fails).
     """
 
     def __init__(self, omni: Omni, *, max_sessions: int, worker: bool = True) -> None:
@@ -85,6 +93,7 @@ class OmniEngine:
         self._thinker = Thinker(omni, self._rows.count, WIDEST)
         self._talker = Talker(omni, self._rows.count)
         self._code2wav = Code2Wav(omni)
+        self._contracts = Contracts.of(omni)
         self._changed = threading.Condition()
         self._sessions: dict[str, _Session] = {}
         self._live: list[Reply] = []
@@ -138,6 +147,26 @@ class OmniEngine:
         """How the cache of encoded media does."""
         return self._encoders.metrics
 
+    @property
+    def occupancy(self) -> Occupancy:
+        """See `Occupied`. "kv" among the caches: positions of prompts that a row held already, and those it read."""
+        with self._changed:
+            live = list(self._live)
+        phases = Counter(reply.phase for reply in live)
+        queues = {f"{phase}_replies": phases[phase] for phase in ("media", "row", "reading")}
+        return Occupancy(
+            slots=self._rows.count,
+            busy=self._rows.busy,
+            kv={"thinker": self._thinker.kv, "talker": self._talker.kv},
+            queues={
+                **queues,
+                "tokens": sum(reply.passages.text.waiting for reply in live),
+                "frames": sum(reply.track.waiting + reply.passages.codes.waiting for reply in live),
+                "output_ticks": sum(reply.lane.ahead for reply in live),
+            },
+            caches={StateKind.FEATURE.name.lower(): self.features, StateKind.KV.name.lower(): self._thinker.prefixes},
+        )
+
     # --- the port ---------------------------------------------------------------------------------------------------
 
     def open(self, fence: Fence, config: SessionConfig, emit: Emit) -> None:
@@ -182,7 +211,9 @@ class OmniEngine:
             self._order += 1
             longest = self._omni.rules.longest_text
             decoder = self._omni.words.decoder()
-            reply = Reply.of(request, session.tenant, session.emit, decoder, longest, self._order)
+            made = request.fence
+            passages = Passages(self._contracts, request.response, session.tenant, made, lambda: holding(session, made))
+            reply = Reply.of(request, session.tenant, session.emit, decoder, longest, self._order, passages)
             session.replies[request.response] = reply
             self._live.append(reply)
             self._changed.notify_all()
@@ -329,6 +360,24 @@ class OmniEngine:
             for reply in replies:
                 reply.fail("engine_failed", f"the {what} failed; see the server's log")
 
+    def _crossing(self, reply: Reply, take: Callable[[], T]) -> T | None:
+        """What a stage takes from the one before; None, and the answer fails, where its border refuses it."""
+        try:
+            return take()
+        except StaleFence:
+            # It was cut at this very moment, and whoever cut it told so.
+            self._count("transfers_stale")
+            reply.finished = True
+        except TransferRefused as refused:
+            log.error("between two stages: %s", refused)
+            self._count("transfers_refused")
+            reply.fail("transfer_refused", str(refused))
+        return None
+
+    def _count(self, name: str) -> None:
+        with self._changed:
+            self._counters[name] += 1
+
     # --- media ------------------------------------------------------------------------------------------------------
 
     def _encode(self, replies: Sequence[Reply]) -> None:
@@ -401,13 +450,18 @@ class OmniEngine:
         return need
 
     def _turns(self, reply: Reply) -> list[Turn]:
+        """Raises TransferRefused."""
         needs = reply.needs or {}
         turns: list[Turn] = []
         for entry in reply.request.context:
             parts: list[str | Features] = [] if entry.parts else [text_of(entry)]
             for part in entry.parts:
                 need = needs.get(part)
-                parts.append(part.text if need is None or need.features is None else need.features)
+                if need is not None and need.features is not None:
+                    reply.passages.features(need.features)
+                    parts.append(need.features)
+                else:
+                    parts.append(part.text)
             turns.append(Turn(entry.role, tuple(parts)))
         return turns
 
@@ -427,7 +481,9 @@ class OmniEngine:
             reply.phase = "reading"
 
     def _compose(self, reply: Reply) -> bool:
-        turns = self._turns(reply)
+        turns = self._crossing(reply, lambda: self._turns(reply))
+        if turns is None:
+            return False
         cells = self._omni.shape.cells
         reply.limit = min(reply.limit, cells // 2)
         prompt = build(self._omni, reply.request.instructions, turns, cells - reply.limit)
@@ -459,6 +515,9 @@ class OmniEngine:
             reply.read = piece.end
             if piece.end == len(piece.prompt):
                 reply.phase = "going"
+                if reply.speaks:
+                    reply.heard = self._thinker.heard(reply.row, reply.prompt)
+                    reply.passages.hidden.send(reply.heard.hidden[None])
                 ended.append(index)
         if ended:
             self._say([chosen[index] for index in ended], logits[ended])
@@ -490,6 +549,8 @@ class OmniEngine:
                 self._thought(reply)
             else:
                 reply.tokens.append(token)
+                if reply.speaks:
+                    reply.passages.text.send(torch.tensor([[token]]))
                 reply.stage("first_token")
                 reply.tell(reply.decoder.feed(token))
                 if len(reply.tokens) >= reply.limit:
@@ -513,12 +574,19 @@ class OmniEngine:
         openings: list[Opening] = []
         longest = self._talker.longest_opening
         for reply in new:
-            heard, positions = self._thinker.for_talker(reply.row, reply.prompt)
+            heard = reply.heard
+            hidden = self._crossing(reply, reply.passages.hidden.take)
+            first = self._crossing(reply, reply.passages.text.take)
+            if heard is None or hidden is None or first is None:
+                continue
+            spoken = self._talker.hear(heard, hidden[0])[-longest:]
             voice = voices.get(reply.request.voice, default)
-            openings.append(Opening(reply.row, heard[-longest:], positions[:, -longest:], voice, reply.tokens[0]))
+            openings.append(Opening(reply.row, spoken, heard.positions[:, -longest:], voice, int(first)))
+            reply.heard = None
             reply.given = 1
             reply.talking = True
-        self._talker.begin(openings)
+        if openings:
+            self._talker.begin(openings)
 
     def _talk(self, replies: Sequence[Reply]) -> None:
         ready = [reply for reply in replies if reply.may_talk]
@@ -529,9 +597,19 @@ class OmniEngine:
         count = self._rows.count
         texts = self._talker.no_text.expand(count, -1).clone()
         seeds, numbers = torch.zeros(count, dtype=torch.long), torch.zeros(count, dtype=torch.long)
-        fed = [reply for reply in ready if reply.given < len(reply.tokens)]
+        fed: dict[int, int] = {}
+        for reply in ready:
+            if reply.passages.text.waiting:
+                token = self._crossing(reply, reply.passages.text.take)
+                if token is not None:
+                    fed[reply.row] = int(token)
+        ready = [
+            reply for reply in ready if not reply.finished and (reply.row in fed or reply.given >= len(reply.tokens))
+        ]
+        if not ready:
+            return
         if fed:
-            texts[[reply.row for reply in fed]] = self._talker.embed([reply.tokens[reply.given] for reply in fed])
+            texts[list(fed)] = self._talker.embed(list(fed.values()))
         for reply in ready:
             if reply.given == len(reply.tokens):
                 texts[reply.row] = self._talker.end_of_text
@@ -546,7 +624,7 @@ class OmniEngine:
                 reply.fail("engine_failed", "the model's numbers are not finite any more; the answer ends here")
             else:
                 reply.stage("first_code")
-                reply.track.push(frames.codes[reply.row])
+                reply.passages.codes.send(frames.codes[None, None, reply.row])
                 reply.frames += 1
                 full = not self._talker.has_room(reply.row)
                 if full or reply.frames >= self._omni.rules.longest_speech:
@@ -556,6 +634,12 @@ class OmniEngine:
         due: list[Reply] = []
         windows: list[Window] = []
         for reply in sorted(replies, key=lambda reply: reply.urgency):
+            while reply.passages.codes.waiting and not reply.finished:
+                codes = self._crossing(reply, reply.passages.codes.take)
+                if codes is not None:
+                    reply.track.push(codes[0, 0])
+            if reply.finished:
+                continue
             frames = _window(reply)
             if frames:
                 due.append(reply)

@@ -24,13 +24,15 @@ Cell: TypeAlias = "int | str"
 @dataclass(frozen=True, slots=True)
 class Features:
     """An encoded medium: `embeds` float [n, d], what goes in at deeper layers (images), each [n, d], and for an image
-    its height and width in merged patches."""
+    its height and width in merged patches. `tenant` and `version` say for whom and by what it was made."""
 
     kind: Literal["audio", "image"]
     name: str
     embeds: Tensor
     deep: tuple[Tensor, ...] = ()
     grid: tuple[int, int] | None = None
+    tenant: str = ""
+    version: str = ""
 
     @property
     def bytes(self) -> int:

@@ -13,10 +13,12 @@ from sessions.core.timeline import Ticks, ticks_per_sample
 from sessions.ports import Emit
 
 from ..lane import ResponseLane
+from .borders import Passages
 from .code2wav import Track
 from .media import Medium
 from .omni import RATE
 from .prompt import Features, Prompt
+from .thinker import Heard
 from .timing import WordTimes
 from .words import Decoder
 
@@ -45,6 +47,7 @@ class Reply:
     decoder: Decoder
     limit: int
     order: int
+    passages: Passages
     phase: Phase = "media"
     needs: dict[ContextPart, Need] | None = None
     """Media of its context, once they were looked up."""
@@ -55,6 +58,8 @@ class Reply:
     thought: bool = False
     """Whether the thinker has said all that it will."""
     reason: Literal["completed", "max_output_tokens"] = "completed"
+    heard: Heard | None = None
+    """What the talker is given of the prompt, once that was read."""
     talking: bool = False
     frames: int = 0
     given: int = 0
@@ -68,11 +73,20 @@ class Reply:
     finished: bool = False
 
     @classmethod
-    def of(cls, request: StartResponse, tenant: str, emit: Emit, decoder: Decoder, longest: int, order: int) -> Reply:
+    def of(
+        cls,
+        request: StartResponse,
+        tenant: str,
+        emit: Emit,
+        decoder: Decoder,
+        longest: int,
+        order: int,
+        passages: Passages,
+    ) -> Reply:
         lane = ResponseLane(request.fence, request.response, request.credit, RATE, emit)
         asked = request.max_output_tokens
         limit = longest if asked is None else min(asked, longest)
-        return cls(request, tenant, lane, emit, decoder, limit, order)
+        return cls(request, tenant, lane, emit, decoder, limit, order, passages)
 
     @property
     def seed(self) -> int:

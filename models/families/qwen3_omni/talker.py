@@ -13,11 +13,12 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
+from ...occupancy import KeyValues
 from ...slots.noise import TEXT_STREAM, keys
 from .kv import RowCache
 from .omni import Omni
 from .sampling import draw
-from .thinker import _head_dim
+from .thinker import Heard, _head_dim
 
 CONTROL_CODES = 1024
 """The last entries of the talker's vocabulary steer it; of them only the end of speech is ever drawn."""
@@ -80,6 +81,11 @@ class Talker:
         return self._cache.bytes
 
     @property
+    def kv(self) -> KeyValues:
+        """How full the rows are."""
+        return KeyValues(self._cache.bytes, self._cache.rows * self._cache.cells, int(self._lengths.sum()))
+
+    @property
     def end_of_text(self) -> Tensor:
         """What a row is given once after its last text token, [d]; then `no_text`."""
         return self._eos
@@ -94,6 +100,14 @@ class Talker:
         embeds: Tensor = self._net.text_projection(self._omni.net.thinker.get_input_embeddings()(ids))
         return embeds.to(self._device)
 
+    def hear(self, heard: Heard, hidden: Tensor) -> Tensor:
+        """The user's turns as the talker reads them, [n, d]; `hidden` [m, thinker d] is what it was given of media."""
+        embeds = self.embed(heard.ids.tolist())
+        if len(hidden):
+            understood = self._net.hidden_projection(hidden.to(self._device))
+            embeds[heard.media.to(embeds.device)] = understood.to(embeds)
+        return embeds
+
     @property
     def longest_opening(self) -> int:
         """Most positions of the user's turns that an answer may begin with; the rest is left for what it says."""
@@ -102,6 +116,11 @@ class Talker:
     def has_room(self, row: int) -> bool:
         """Whether another frame fits."""
         return int(self._lengths[row]) < self._cache.cells
+
+    def stand_at(self, length: int) -> None:
+        """Let every row hold `length` positions of nothing, to measure what a step costs then."""
+        self._lengths.fill_(length)
+        self._following.fill_(length)
 
     def forget(self, row: int) -> None:
         """Leave nothing of the row's answer."""

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from ...caches import CacheMetrics
+from ...occupancy import KeyValues
 from ...slots.noise import TEXT_STREAM, keys
 from .kv import RowCache
 from .omni import Omni
@@ -33,6 +35,20 @@ class Piece:
     end: int
 
 
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """The user's turns as the talker reads them: text by its tokens, media as the thinker understood them.
+
+    `ids` int64 [n]; `media` bool [n], which of them stand for a medium; `hidden` [m, d], the accepted layer there;
+    `positions` int64 [3, n], rotary, as if nothing else had ever been there.
+    """
+
+    ids: Tensor
+    media: Tensor
+    hidden: Tensor
+    positions: Tensor
+
+
 class Thinker:
     """`rows` sequences. Keys and values stay in a row from answer to answer, as long as what they stand for is still
     how the history begins; `rewind` cuts them to that."""
@@ -48,6 +64,7 @@ class Thinker:
         weights = self._net.lm_head.weight
         self._cache = RowCache(rows, omni.shape.cells, heads, width, spare=widest, dtype=weights.dtype, devices=devices)
         self._rows = [_Row() for _ in range(rows)]
+        self._kept = self._missed = 0
         self._accept = omni.net.talker.config.accept_hidden_layer
         self._hidden = torch.zeros(
             rows, omni.shape.cells + widest, text.hidden_size, dtype=weights.dtype, device=weights.device
@@ -60,6 +77,17 @@ class Thinker:
         """Bytes of the keys and values of all rows."""
         return self._cache.bytes
 
+    @property
+    def kv(self) -> KeyValues:
+        """How full the rows are."""
+        held = sum(len(row.cells) for row in self._rows)
+        return KeyValues(self._cache.bytes, self._cache.rows * self._cache.cells, held)
+
+    @property
+    def prefixes(self) -> CacheMetrics:
+        """Positions of prompts: those that a row held from the answer before (hits), and those it had to read."""
+        return CacheMetrics(self._kept, self._missed, entries=len(self._rows), bytes=self._cache.bytes)
+
     def length(self, row: int) -> int:
         """Positions of `row` that are held."""
         return len(self._rows[row].cells)
@@ -68,9 +96,15 @@ class Thinker:
         """Keep of `row` what `prompt` begins with; returns how much that is."""
         state = self._rows[row]
         kept = common(state.cells, prompt)
+        self._kept, self._missed = self._kept + kept, self._missed + len(prompt) - kept
         del state.cells[kept:]
         state.next = int(prompt.positions[:, kept].max()) if kept else 0
         return kept
+
+    def stand_at(self, length: int) -> None:
+        """Let every row hold `length` positions of nothing, to measure what a step costs then."""
+        for state in self._rows:
+            state.cells, state.next = [0] * length, length
 
     def forget(self, row: int) -> None:
         """Leave nothing of the row's sequence."""
@@ -163,21 +197,14 @@ class Thinker:
         logits: Tensor = self._net.lm_head(hidden).float()
         return logits.masked_fill_(self._suppressed, -torch.inf)
 
-    def for_talker(self, row: int, prompt: Prompt) -> tuple[Tensor, Tensor]:
-        """What the talker reads of the prompt: the user's turns, [n, talker d], and their rotary positions [3, n].
-
-        Text goes as it is embedded, media as the accepted layer of the thinker understood them.
-        """
-        talker = self._omni.net.talker
+    def heard(self, row: int, prompt: Prompt) -> Heard:
+        """What the talker is given of a prompt that was read into `row`."""
         places = torch.tensor([index for index, spoken in enumerate(prompt.spoken) if spoken], dtype=torch.long)
-        ids = torch.tensor(prompt.ids)[places]
-        embeds = talker.text_projection(self._net.get_input_embeddings()(ids.to(self._omni.device)))
+        ids = torch.tensor(prompt.ids, dtype=torch.long)[places]
         tokens = self._omni.tokens
         media = (ids == tokens.audio) | (ids == tokens.image)
-        if bool(media.any()):
-            understood = self._hidden[row, places[media].to(self._hidden.device)]
-            embeds[media.to(embeds.device)] = talker.hidden_projection(understood.to(embeds.device)).to(embeds)
-        return embeds, _renumbered(prompt, places)
+        understood = self._hidden[row, places[media].to(self._hidden.device)]
+        return Heard(ids, media, understood, _renumbered(prompt, places))
 
 
 def _renumbered(prompt: Prompt, places: Tensor) -> Tensor:

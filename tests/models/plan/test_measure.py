@@ -10,7 +10,7 @@ import torch
 from models.plan import measure
 from models.plan.families import planned
 from models.plan.figures import PlanError
-from models.plan.measure import Made, allocated
+from models.plan.measure import Made, Stage, allocated
 
 AGREEMENT = 0.1
 """How far what is computed may be from what is measured."""
@@ -29,7 +29,7 @@ def test_memory_is_that_of_the_tensors_that_were_made_and_are_kept() -> None:
 
 def test_weights_and_state_are_told_apart_by_making_it_twice() -> None:
     def make(sessions: int) -> Made:
-        return Made((torch.zeros(1000), torch.zeros(sessions + 2, 50)), None)
+        return Made((torch.zeros(1000), torch.zeros(sessions + 2, 50)), {})
 
     taken = measure.measure(make, lambda what: None, sessions=(1, 3), spare=2)
     assert (taken.weights.value, taken.session.value, taken.steps) == (4000, 200, {})
@@ -37,7 +37,7 @@ def test_weights_and_state_are_told_apart_by_making_it_twice() -> None:
 
 def test_one_number_of_sessions_tells_nothing_apart() -> None:
     with pytest.raises(PlanError):
-        measure.measure(lambda sessions: Made(None, None), lambda what: None, sessions=(2,))
+        measure.measure(lambda sessions: Made(None, {}), lambda what: None, sessions=(2,))
 
 
 @pytest.mark.parametrize(("family", "make"), [("moshi", measure.moshi), ("qwen3-omni", measure.qwen3_omni)])
@@ -54,4 +54,20 @@ def test_the_tiny_models_hold_what_the_planner_says_within_ten_percent(
         assert computed == pytest.approx(size, rel=AGREEMENT)
     assert len(told) >= 3
     assert all(seconds > 0 for seconds in taken.steps.values())
-    assert set(taken.steps) == ({1, 4} if family == "moshi" else set())
+    assert set(taken.steps) == {1, 4}
+    assert set(taken.stages) == (set() if family == "moshi" else set(geometry.stages))
+
+
+def test_a_step_is_the_sum_of_its_stages_each_by_tick() -> None:
+    calls: list[str] = []
+
+    def make(sessions: int) -> Made:
+        return Made(
+            torch.zeros(sessions), {"a": Stage(lambda: calls.append("a")), "b": Stage(lambda: calls.append("b"), 20)}
+        )
+
+    taken = measure.measure(make, lambda what: None, sessions=(1, 2))
+    assert set(taken.stages) == {"a", "b"}
+    assert calls.count("a") == calls.count("b")
+    for count in (1, 2):
+        assert taken.steps[count] == taken.stages["a"][count] + taken.stages["b"][count]

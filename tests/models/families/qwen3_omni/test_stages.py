@@ -75,8 +75,9 @@ def streamed(omni: Omni, prompt: Prompt, piece: int, chunk: int) -> tuple[list[i
         last[ROW] = tokens[-1]
         tokens.append(int(thinker.next_tokens(last, [ROW])[ROW].argmax()))
     spoken = [token for token in tokens if token != omni.tokens.im_end]
-    heard, positions = thinker.for_talker(ROW, prompt)
-    talker.begin([Opening(ROW, heard, positions, omni.voices["ember"], spoken[0])])
+    heard = thinker.heard(ROW, prompt)
+    read = talker.hear(heard, heard.hidden)
+    talker.begin([Opening(ROW, read, heard.positions, omni.voices["ember"], spoken[0])])
     texts = [*talker.embed(spoken[1:]), talker.end_of_text] if spoken[1:] else [talker.end_of_text]
     track, frames, waves = Track(), [], []
     zeros = torch.zeros(ROWS, dtype=torch.long)
