@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from codec.pcm import Samples
 from server.carriers.phone import PhoneCarrier
 from server.carriers.webrtc.pacer import Pacer
 from server.dialects.telephony.base import Message
@@ -120,11 +121,11 @@ class Scene:
     )
     delay: float = 0.0
     engine: CountingEngine = field(default_factory=lambda: CountingEngine(seconds=6.0, delay=0.05))
+    ear: LoudnessPerception = field(default_factory=Ear)
     said: list[float] = field(default_factory=list)
 
     async def __aenter__(self) -> Scene:
         self.loop = asyncio.get_running_loop()
-        self.ear = Ear()
         self.manager = SessionManager(self.engine, self.ear)
         self.line = PlayedLine(self.peer, self.delay)
         dialect = VENDORS[self.peer.vendor]()
@@ -154,8 +155,13 @@ class Scene:
         size = self.peer.rate * FRAME_MS // 1000
         t = np.arange(size) / self.peer.rate
         frame = np.round(LOUD * np.sin(2 * np.pi * 300 * t) * loud).astype(np.int16)
-        for _ in range(round(seconds * 1000 / FRAME_MS)):
-            self.line.give(self.peer.speak(frame))
+        await self.sound(np.tile(frame, round(seconds * 1000 / FRAME_MS)))
+
+    async def sound(self, pcm: Samples) -> None:
+        """The caller's side sounds like `pcm`, int16 at the peer's rate, in real time."""
+        size = self.peer.rate * FRAME_MS // 1000
+        for at in range(0, len(pcm) - size + 1, size):
+            self.line.give(self.peer.speak(pcm[at : at + size]))
             _, replies = self.playout.tick()
             for reply in replies:
                 self.line.give(reply)
