@@ -110,6 +110,10 @@ class RealtimeLine(_Web):
         async with asyncio.timeout(60):
             await self._ready.wait()
 
+    def say(self, event: Json) -> None:
+        """Send a client event."""
+        self._socket.send(json.dumps(event))
+
     def send(self, frame: bytes) -> None:
         self._socket.send(b'{"type":"input_audio_buffer.append","audio":"%b"}' % frame)
 

@@ -75,5 +75,5 @@ def _round_up(value: float) -> float:
     """The next 1, 2 or 5 times a power of ten."""
     if value <= 0:
         return 1.0
-    power = 10 ** math.floor(math.log10(value))
+    power = 10.0 ** math.floor(math.log10(value))
     return next(step * power for step in (1, 2, 5, 10) if step * power >= value * 0.999)

@@ -9,7 +9,7 @@ import json
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -138,7 +138,11 @@ def session_object(scenario: Scenario, silence_ms: int) -> Json:
 
 @contextlib.contextmanager
 def server_for(
-    scenario: Scenario, sessions: int, silence_ms: int = SILENCE_MS, arguments: Sequence[str] = ()
+    scenario: Scenario,
+    sessions: int,
+    silence_ms: int = SILENCE_MS,
+    arguments: Sequence[str] = (),
+    env: Mapping[str, str] | None = None,
 ) -> Iterator[ServerProcess]:
     """A server with scripted replies that takes so many, confined to the first core.
 
@@ -149,7 +153,7 @@ def server_for(
         phone = Path(scratch) / "session.json"
         phone.write_text(json.dumps(session_object(scenario, silence_ms)))
         given = ["--phone-session", str(phone), "--max-sessions", str(sessions + 8), "--log-level", "warning"]
-        with kind("scripted", script(scenario.reply_s), arguments=[*given, *arguments]) as server:
+        with kind("scripted", script(scenario.reply_s), env, [*given, *arguments]) as server:
             confine(server.pid)
             yield server
 

@@ -6,17 +6,23 @@ replace, and on a CPU it costs more than everything that a load is to measure; t
 
 from __future__ import annotations
 
+import os
 import sys
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from models.perception.asr import Recognition
-from server import cli, models_loading
+from server import app, cli, models_loading
+from sessions.manager import SessionManager
 from tests.servers import ServerProcess
 
 NO_RECOGNIZER = ("--asr-url", "http://127.0.0.1:9/v1", "--asr-model", "fake")
 """Arguments by which Whisper is not loaded; nobody is ever asked there."""
+
+UNOBSERVED = "LOADTEST_UNOBSERVED"
+"""Variable by which nobody is told of the sessions' figures: what `loadtest.overhead` compares with."""
 
 
 class SameWords:
@@ -42,7 +48,16 @@ class FakeEarsProcess(ServerProcess):
         return super().start()
 
 
+class UnobservedManager(SessionManager):
+    """Has no observer, whatever it is given."""
+
+    def __init__(self, *arguments: Any, observer: object = None, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+
+
 def main() -> int:
+    if os.environ.get(UNOBSERVED):
+        app.SessionManager = UnobservedManager  # type: ignore[misc]
     models_loading._recognizer = lambda settings: SameWords()
     return cli.main()
 

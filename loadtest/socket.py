@@ -38,7 +38,7 @@ class Socket(asyncio.Protocol):
         loop = asyncio.get_running_loop()
         self._open = loop.create_future()
         parts = urlsplit(self._url)
-        await loop.create_connection(lambda: self, parts.hostname, parts.port)
+        await loop.create_connection(lambda: self, parts.hostname or "127.0.0.1", parts.port or 80)
         async with asyncio.timeout(CONNECT_WITHIN):
             await self._open
 

@@ -69,5 +69,5 @@ class Voice:
         size = round(RATE * FRAME_S)
         pcm = np.zeros(-(-len(clip.pcm) // size) * size)
         pcm[: len(clip.pcm)] = clip.pcm
-        pcm = np.clip(pcm + self._room[: len(pcm)], -32768, 32767).astype(np.int16)
-        return Utterance(clip.text, tuple(self._code(pcm)), clip.onset / RATE, clip.end / RATE)
+        mixed = np.clip(pcm + self._room[: len(pcm)], -32768, 32767).astype(np.int16)
+        return Utterance(clip.text, tuple(self._code(mixed)), clip.onset / RATE, clip.end / RATE)
