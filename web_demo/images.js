@@ -15,6 +15,8 @@ const MOST = 4;
 const THUMBNAIL = 56;
 /** A larger file is not opened: a browser may not come back from it. */
 const LARGEST = 64 << 20;
+/** Bytes of a message with an image: a server that is behind keeps no more than some of the longest. */
+const ROOM = 160 * 1024;
 /** Bytes of a message that are not the image. */
 const AROUND = 512;
 /** Pictures of images that were sent, for the captions. */
@@ -113,7 +115,7 @@ export class Images extends EventTarget {
         return;
       }
       try {
-        const attached = await made(file, this.#longest - AROUND);
+        const attached = await made(file, Math.min(this.#longest, ROOM) - AROUND);
         if (!this.#takes) return;
         this.#attached = [...this.#attached, attached];
       } catch (error) {

@@ -27,7 +27,7 @@ export class Recording {
     }
   }
 
-  // What was recorded so far, int16 in base64, with the page time of the first sample.
+  // What was recorded so far, int16 in base64, with the page time and the frame of the context of the first sample.
   take() {
     const length = this.#chunks.reduce((sum, chunk) => sum + chunk.blocks.length, 0) * 128;
     const sides = [0, 1, 2].map(() => new Int16Array(length));
@@ -38,8 +38,9 @@ export class Recording {
         at += 128;
       }
     }
-    const first = (this.#chunks[0]?.first ?? 0) / this.context.sampleRate;
-    return { rate: this.context.sampleRate, began: this.#offset + first * 1000, sides: sides.map(encode) };
+    const first = this.#chunks[0]?.first ?? 0;
+    const rate = this.context.sampleRate;
+    return { rate, first, began: this.#offset + (first / rate) * 1000, sides: sides.map(encode) };
   }
 
   // Forgets what was recorded so far, so that long runs stay small.

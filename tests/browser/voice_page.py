@@ -48,7 +48,7 @@ class Recording:
     """What the page's audio graph had: int16 mono, shape [samples], at `rate` Hz.
 
     `agent` is what was heard, behind the page's gate; `arrived` what a page without one would have let be heard.
-    `began` is the page time of the first sample, in ms, to about 5 ms.
+    `began` is the page time of the first sample, in ms, to about 5 ms; `first` is its frame on the clock of the audio.
     """
 
     rate: int
@@ -56,12 +56,13 @@ class Recording:
     user: NDArray[np.int16]
     agent: NDArray[np.int16]
     arrived: NDArray[np.int16]
+    first: int
 
     @classmethod
     def of(cls, taken: Mapping[str, Any]) -> Recording:
         """From what `take` of recording.js gives: its sides are user, agent, arrived."""
-        sides = [np.frombuffer(base64.b64decode(side), "<i2") for side in taken["sides"]]
-        return cls(round(taken["rate"]), float(taken["began"]), *sides)
+        user, agent, arrived = (np.frombuffer(base64.b64decode(side), "<i2") for side in taken["sides"])
+        return cls(round(taken["rate"]), float(taken["began"]), user, agent, arrived, int(taken["first"]))
 
     def sample(self, at: float) -> int:
         """The sample at a page time."""
@@ -216,6 +217,14 @@ class VoicePage:
         }"""
         self.wait(condition, seconds * 1000)
 
+    def sounded(self, seconds: float, since: float = 0.0) -> None:
+        """Wait until the agent has been heard for so long in all since that page time, and is heard now."""
+        condition = """([ms, since]) => {
+            const { runs, active } = window.probe.app.agent.activity;
+            return active && runs.reduce((sum, { from, to }) => sum + Math.max(0, to - Math.max(from, since)), 0) >= ms;
+        }"""
+        self.wait(condition, [seconds * 1000, since])
+
     def quiet(self, seconds: float = 0.6) -> None:
         """Wait until nothing is being said and nothing is owed, for so long."""
         condition = """(ms) => {
@@ -229,6 +238,14 @@ class VoicePage:
     def recording(self) -> Recording:
         """All that was recorded since `live` or `forget`."""
         return Recording.of(self.page.evaluate("() => window.probe.recording.take()"))
+
+    def gates(self, recording: Recording) -> list[tuple[int, bool]]:
+        """Each time that the page shut or opened its gate since `live`: the sample of `recording`, and whether it was
+        shut. Exact, whatever the machine does besides: both are on the clock of the audio."""
+        return [
+            (round(one["frame"]) - recording.first, bool(one["muted"]))
+            for one in self.page.evaluate("() => window.probe.gates")
+        ]
 
     def forget(self) -> None:
         """Forget what was recorded so far."""
