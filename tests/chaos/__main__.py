@@ -58,7 +58,7 @@ def measure(name: str, rounds: int) -> bool:
     row = [
         name,
         rounds,
-        *(round(percentile(seconds, share), 2) for share in (50, 95)),
+        *(round(percentile(seconds, share), 2) for share in (0.5, 0.95)),
         round(max(seconds), 2),
         MOST[name],
     ]

@@ -70,12 +70,14 @@ async def killed_owner(redis: RedisServer) -> TakenOver:
         await client.ended()
         again = await back(there.realtime_url, created, created["resume_token"], client.last)
         resumed = await again.hear("session.resumed")
-        assert resumed["x_talkover"] == {"owner_changed": True}
+        assert (resumed["attachment_generation"], resumed["x_talkover"]) == (2, {"owner_changed": True})
+        assert resumed["session"]["audio"]["input"]["turn_detection"] is None
         await ask(again, "go on")
         await again.hear(DELTA)
         seconds = time.monotonic() - died
         told = await history(again, client)
         await again.hear("response.done")
+        assert again.numbers()[0] == client.last + 1
         assert {one["response_id"] for one in deltas(again)}.isdisjoint(one["response_id"] for one in deltas(client))
         return TakenOver(seconds, stale(client, again), told)
 
@@ -166,12 +168,9 @@ async def full_disk(folder: Path) -> tuple[list[str], Client, dict[str, object],
         await client.say("session.close")
         await client.ended()
         session = created["session"]["id"]
+        log = server.log
     manifest = json.loads((folder / session / "manifest.json").read_text())
-    return told, client, manifest, server_log(server)
-
-
-def server_log(server: ServerProcess) -> str:
-    return server.log
+    return told, client, manifest, log
 
 
 async def clock_steps(folder: Path) -> tuple[list[str], Client, list[float]]:

@@ -54,6 +54,7 @@ async def test_a_disk_that_takes_no_more_ends_the_recording_and_no_conversation(
     assert sum(1 for _ in recording.steps(faults)) > 0
 
 
+@pytest.mark.wide
 @pytest.mark.skipif(LIBFAKETIME is None, reason="libfaketime is not installed")
 async def test_a_wall_clock_that_jumps_is_noticed_by_nobody(tmp_path: Path) -> None:
     told, client, ahead = await clock_steps(tmp_path)

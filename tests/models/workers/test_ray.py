@@ -12,13 +12,30 @@ import pytest
 
 from codec.mimi.errors import CheckpointTruncated
 from models.workers.backoff import Backoff
+from models.workers.cascade import CascadeWorkers
 from models.workers.engine import WorkerEngine
 from models.workers.errors import WorkerLost
 from models.workers.supervisor import Watch
 from sessions.core.config import SessionConfig
+from sessions.core.effects import GrantCredit, Transcribe
+from sessions.core.events import Transcript
 from sessions.core.fence import Fence
-from tests.models.workers import puppet
+from tests.models.workers import puppet, puppet_cascade
 from tests.models.workers.puppet import HOP, RATE, voice
+from tests.models.workers.puppet_cascade import PIECE
+from tests.models.workers.test_cascade import (
+    STRETCH,
+    A,
+    ask,
+    begun,
+    is_audio,
+    is_done,
+    is_words,
+    kill_speaker,
+    living,
+    talk,
+    voices,
+)
 from tests.models.workers.test_process import Ear, is_failure, is_frame, until_there_is_room
 
 ray = pytest.importorskip("ray")
@@ -26,6 +43,7 @@ ray = pytest.importorskip("ray")
 from models.workers.ray import NAMESPACE, RayLaunch  # noqa: E402 - only where Ray is installed
 
 SOON = Watch(backoff=Backoff(first=0.01, longest=0.01), loading=120)
+LATER = Watch(backoff=Backoff(first=1000.0, longest=1000.0), loading=120)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -94,3 +112,25 @@ def test_what_goes_wrong_while_loading_arrives_as_the_same_error() -> None:
         WorkerEngine(RayLaunch(puppet.truncated), watch=SOON)
     with pytest.raises(WorkerLost):
         WorkerEngine(RayLaunch(puppet.dies), watch=SOON)
+
+
+def test_a_session_of_a_cascade_outlives_its_actor_with_its_words() -> None:
+    workers = CascadeWorkers([RayLaunch(puppet_cascade.build)] * 2, watch=LATER)
+    try:
+        mouth, ear = begun(workers)
+        ask(workers, "r1")
+        mouth.until(is_audio)
+        talk(workers, 0, 3)
+        killed = kill_speaker(workers, mouth)
+        mouth.until(is_failure)
+        assert mouth.failures == ["worker_lost"]
+        workers.perception.transcribe("sess_a", Transcribe(7, 0, 3 * STRETCH))
+        ask(workers, "r2")
+        workers.engine.grant(GrantCredit(A, "r2", 10 * PIECE))
+        mouth.until(is_done)
+        ear.until(is_words)
+        (other,) = living(workers)
+        assert [event.text for event, _ in ear.told if isinstance(event, Transcript)] == [f"{other} {3 * STRETCH}"]
+        assert voices(mouth) == [voice(killed), voice(other), voice(other)]
+    finally:
+        workers.shutdown()
