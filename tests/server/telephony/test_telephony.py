@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -172,6 +173,20 @@ async def test_what_a_call_says_of_itself_must_be_possible() -> None:
             [one] = place.app.telephony._calls.values()
             assert one.application.config.recording_consent == "refused"
             assert dict(one.application.config.labels)["vendor"] == "twilio"
+
+
+async def test_a_recording_says_whose_call_it_was_with_redacted_numbers_and_none_is_made_where_it_may_not_be(
+    tmp_path: Path,
+) -> None:
+    async with served(record=tmp_path) as place:
+        for call, may in (("kept", "true"), ("refused", "false")):
+            async with Caller(address(place, TwilioPeer()), TwilioPeer(call, {**GREET, "record": may})) as caller:
+                await until(caller, lambda caller=caller: caller.figures.sound_seconds > 0)
+    # The server has ended, and with it the recorder.
+    [manifest] = [path.read_text() for path in tmp_path.rglob("manifest.json")]
+    labels = dict(json.loads(manifest)["config"]["labels"])
+    assert labels == {"vendor": "twilio", "call": "kept", "from": "+*********23", "to": "+*********87"}
+    assert "+15550100123" not in manifest
 
 
 async def test_calls_are_listed_with_redacted_numbers_watched_hung_up_and_passed_on() -> None:
