@@ -51,7 +51,7 @@ from .limits import LimitedEngine
 from .metrics import RECENT, LoopLag, prometheus, resident_bytes
 from .models_loading import Models, load
 from .pages import Pages
-from .recording_policy import policy_of
+from .recording_policy import engine_named, policy_of
 from .recordings import Recordings
 from .resumable import Resumables, first_message
 from .security.endpoints import TenantEndpoints
@@ -258,6 +258,7 @@ class Talkover:
             keeper=self.keeper,
             observer=self.observers,
             tenant_sessions=self.tenancy.sessions_most,
+            engine_named=engine_named(self.settings),
         )
         self.observers.metrics.watch(models.engine)
         await self.telephony.open()

@@ -164,14 +164,22 @@ def _perceive(folder: Path, options: Mapping[str, Any]) -> int:
 
 
 def _regenerate(folder: Path, options: Mapping[str, Any]) -> int:
+    from sessions.replay.regenerate import check_repeatable, regenerate
+
+    recorded = Recording(folder).manifest
+    check_repeatable(recorded)
+    named = (recorded.engine or {}).get("engine", "moshi")
+    if named != "moshi":
+        raise JournalError(
+            f"{recorded.session} was answered by the engine {named}, and only moshi is run again; run the session "
+            "again without --engine, which compares every effect"
+        )
     from codec.mimi.errors import CheckpointError
     from models.families.moshi.engine import moshi_engine
-    from sessions.replay.regenerate import regenerate
 
     settings = settings_module.from_environment(
         {"engine": "moshi", **{name: options[name] for name in ("checkpoint", "random_weights") if name in options}}
     )
-    Recording(folder)  # before a checkpoint is loaded for nothing
     try:
         engine = moshi_engine(settings.checkpoint, slots=1, worker=False)
     except CheckpointError as error:
@@ -184,7 +192,7 @@ def _regenerate(folder: Path, options: Mapping[str, Any]) -> int:
     if options["json"]:
         print(json.dumps(dataclasses.asdict(result)))
     elif result.identical:
-        print(f"identical ({result.frames} frames, {seconds:.1f} s)")
+        print(f"identical ({result.frames} frames, {seconds:.1f} s; {result.coded} of them compared by their codes)")
     else:
         print(f"different after {result.frames} frames: {result.difference}")
     return 0 if result.identical else 1

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from .core.config import SessionConfig
 from .core.events import Close
+from .core.records import Plain
 from .core.timeline import Ticks
 from .counters import Counters
 from .crossing import Crossing
@@ -19,7 +20,7 @@ from .journal import Recorder
 from .keeper import Keeper, Recovered
 from .mailbox import Mail
 from .ownership import unknown, wrong_token
-from .ports import Busy, CarrierPort, EnginePort, PerceptionPort
+from .ports import Busy, CarrierPort, EnginePort, PerceptionPort, Repeats
 from .runner import Runner
 
 
@@ -48,9 +49,11 @@ class SessionManager:
         keeper: Keeper | None = None,
         observer: Observer | None = None,
         tenant_sessions: Callable[[str], int | None] = lambda tenant: None,
+        engine_named: Mapping[str, Plain] | None = None,
     ) -> None:
         """`keeper`: what keeps the sessions' leases; `observer`: told of their figures; `tenant_sessions`: how many a
-        tenant may have, over all processes that share a directory; raises Busy where it may begin none now."""
+        tenant may have, over all processes that share a directory; raises Busy where it may begin none now;
+        `engine_named`: which engine it is, for recordings."""
         self.engine = engine
         self.perception = perception
         self.counters = counters or Counters()
@@ -60,9 +63,15 @@ class SessionManager:
         self.keeper = keeper or Keeper(counters=self.counters)
         self.observer = observer
         self.tenant_sessions = tenant_sessions
+        self._engine_named = engine_named or {}
         self.crossing = Crossing()
         self._runners: dict[str, Runner] = {}
         self._closing = False
+
+    def engine_told(self, session: str) -> dict[str, Plain]:
+        """What a recording of `session` says of its engine, so that it can be run again."""
+        own = self.engine.origin(session) if isinstance(self.engine, Repeats) else {}
+        return {**self._engine_named, **own}
 
     def __len__(self) -> int:
         return len(self._runners)
@@ -87,9 +96,7 @@ class SessionManager:
         runner = Runner(self, session, carrier, config)
         runner.begin()
         try:
-            keeping = self.keeper.begin(
-                runner, config.tenant, runner.token, limit, resumable=config.grace > 0
-            )
+            keeping = self.keeper.begin(runner, config.tenant, runner.token, limit, resumable=config.grace > 0)
         except Busy as why:
             runner.refused(why)
             raise

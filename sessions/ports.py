@@ -16,6 +16,7 @@ from .core.effects import AssessTurn, GrantCredit, OpenPerception, StartResponse
 from .core.events import Event
 from .core.fence import Fence
 from .core.notices import Notice
+from .core.records import Plain
 from .core.timeline import Ticks
 
 
@@ -180,6 +181,14 @@ class Retains(Protocol):
 
     def forget(self, tenant: str) -> None:
         """Let go of all of them; blocks. The tenant's sessions are over."""
+
+
+@runtime_checkable
+class Repeats(Protocol):
+    """What an engine does besides whose sessions can be run again as they were."""
+
+    def origin(self, session: str) -> Mapping[str, Plain]:
+        """What `session` draws from and how it is treated, such as its seed: told in the manifest of its recording."""
 
 
 # --- carrier ------------------------------------------------------------------------------------------------------

@@ -203,7 +203,8 @@ class Runner:
             known.config,
             known.abilities,
             self._rate,
-            state=state if isinstance(state, dict) else None,
+            self._manager.engine_told(self.session),
+            state if isinstance(state, dict) else None,
         )
 
     def _discard(self) -> None:

@@ -18,10 +18,12 @@ from typing import Protocol
 import numpy as np
 
 from models import owned_turns
+from sessions.codes_track import CodedPcm, CodesFormat, CodeSpan
 from sessions.core.config import SessionConfig
 from sessions.core.effects import GrantCredit, StartResponse
 from sessions.core.events import DuplexFrame, EngineFailed, EngineStage
 from sessions.core.fence import Fence
+from sessions.core.records import Plain
 from sessions.core.timeline import Ticks, ticks_per_sample
 from sessions.ports import Emit, EngineCapabilities
 
@@ -75,6 +77,8 @@ class DuplexOptions:
     voices: tuple[str, ...] = ()
     prompt: Callable[[SessionConfig], Sequence[Forced]] = lambda config: ()
     """What the model is given before a session with that configuration. Raises PromptRefused."""
+    codes: CodesFormat | None = None
+    """Whose codes the agent's are, where they are handed on with the samples."""
 
 
 @dataclass(slots=True)
@@ -89,6 +93,11 @@ class _Session:
     """The agent has begun to speak, so who it is stays as it is."""
     lock: threading.Lock = field(default_factory=threading.Lock)
     warned: bool = False
+    stream: int = 0
+    coded: int = 0
+    """Frames of `stream` that were handed on."""
+    follows: int = -1
+    """The number of the frame that is decoded from where the last one was left."""
 
 
 class DuplexEngine:
@@ -239,7 +248,12 @@ class DuplexEngine:
         if known is not None:
             base = known.cutter.base
             frames = 0 if base is None else max(0, heard - base) // self._frame
+            known.follows = -1
             self._slots.cut(known.lease, fence, frames)
+
+    def origin(self, session: str) -> Mapping[str, Plain]:
+        """See `sessions.ports.Repeats`."""
+        return {"seed": session_seed(self._options.seed, session), "policy": self._options.slots.policy}
 
     def close(self, session: str) -> None:
         with self._lock:
@@ -298,6 +312,8 @@ class DuplexEngine:
         speaking = not output.hushed and (begun or output.lost) and known.gate.feed(output.pcm, bool(word))
         known.spoke = known.spoke or speaking
         pcm = np.clip(np.rint(output.pcm * 32767), -32768, 32767).astype("<i2").tobytes()
+        if self._options.codes is not None and begun and not output.hushed and not output.lost:
+            pcm = _coded(known, pcm, output, self._options.codes)
         known.emit(DuplexFrame(output.stamp, at, at + self._frame, speaking, word if speaking else ""), pcm)
 
     def _too_long(self, name: str, known: _Session, output: SlotOutput[Fence], bound: int) -> bool:
@@ -382,6 +398,17 @@ class DuplexEngine:
     def _count(self, name: str, by: int = 1) -> None:
         with self._lock:
             self._counters[name] += by
+
+
+def _coded(known: _Session, pcm: bytes, output: SlotOutput[Fence], codec: CodesFormat) -> CodedPcm:
+    """`pcm` with the codes of its frame. A stream ends where a frame is left out or the model is taken back."""
+    if output.number != known.follows:
+        known.stream += 1
+        known.coded = 0
+    span = CodeSpan(codec, known.stream, known.coded * codec.frame_ticks, known.coded, (output.said,))
+    known.coded += 1
+    known.follows = output.number + 1
+    return CodedPcm(pcm, span)
 
 
 def session_seed(seed: int, session: str) -> int:

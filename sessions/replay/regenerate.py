@@ -1,6 +1,7 @@
 """Run the engine of a recorded session again on what it heard, and compare what it says.
 
-For engines that own their turns and draw from the session's seed: the same input gives the same frames.
+For engines that own their turns and draw from the session's seed: the same input gives the same frames, the same text
+and the same codes, where they were recorded.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ from typing import Protocol
 
 import numpy as np
 
+from ..codes_track import FILE, CodedPcm, Codes, CodesTrackError, read_codes
 from ..core.effects import AdvanceEpoch, AppendInput, OpenEngine
 from ..core.events import AudioArrived, DuplexFrame, EngineFailed, Event
-from ..core.timeline import TICK_RATE
-from ..ports import EnginePort, Rewinds
+from ..core.timeline import TICK_RATE, Ticks
+from ..ports import EnginePort, Repeats, Rewinds
 from ..recording.format import JournalError
 from ..tracks import silence
-from .reader import Recording, Samples, Step
+from .reader import Manifest, Recording, Samples, Step
 
 FALLBACK_RATE = 24_000
 ROUNDING = 3
@@ -35,9 +37,11 @@ class SteppedEngine(EnginePort, Protocol):
 
 @dataclass(slots=True)
 class Regenerated:
-    """`frames` were made again; `difference` says where the first one differs, "" where none does."""
+    """`frames` were made again, of which `coded` had codes to compare; `difference` says where the first one differs,
+    "" where none does."""
 
     frames: int = 0
+    coded: int = 0
     difference: str = ""
     furthest: int = 0
     """By how much samples differ at most: sums in a batch of another size are rounded otherwise."""
@@ -54,17 +58,54 @@ def regenerate(folder: Path, engine: SteppedEngine) -> Regenerated:
     """
     recording = Recording(folder)
     steps = list(recording.steps())
+    check_repeatable(recording.manifest)
     if not any(isinstance(step.event, DuplexFrame) for step in steps):
-        raise JournalError(
-            f"{folder} holds no frames of an engine that owns its turns; one that answers text draws what it says anew"
-        )
+        raise JournalError(f"{folder} holds no frames of an engine that owns its turns: there is nothing to compare")
+    _check_origin(recording.manifest, engine)
     run = _Run(recording, engine, steps)
     try:
         result = run.run()
-        result.furthest = run.furthest
+        result.furthest, result.coded = run.furthest, run.coded
         return result
     finally:
         engine.close(recording.manifest.session)
+
+
+def check_repeatable(manifest: Manifest) -> None:
+    """Raises JournalError for a session of an engine that cannot be run again, with what can be done instead."""
+    if not manifest.abilities.engine_turns:
+        named = (manifest.engine or {}).get("engine")
+        raise JournalError(
+            f"{manifest.session} was answered by {f'the engine {named}' if named else 'an engine'} that answers text "
+            "and draws what it says anew; run the session again without --engine (every effect is compared), or its "
+            "perception with --from user_in"
+        )
+
+
+def _check_origin(manifest: Manifest, engine: SteppedEngine) -> None:
+    """Raises JournalError where the engine would draw or be treated otherwise than the recorded one."""
+    told, own = manifest.engine or {}, engine.origin(manifest.session) if isinstance(engine, Repeats) else {}
+    for name in ("seed", "policy"):
+        if name in told and name in own and told[name] != own[name]:
+            raise JournalError(
+                f"{manifest.session} was recorded with {name} {told[name]!r} of its engine, and this one has "
+                f"{own[name]!r}; run it with the recorded one"
+            )
+
+
+def _codes_by_place(recording: Recording) -> dict[Ticks, Codes]:
+    """The codes of each frame by where its samples lie on `agent_generated`; none where there are none to be read."""
+    try:
+        recorded = read_codes(recording.folder / FILE)
+    except (OSError, CodesTrackError):
+        return {}
+    length = recorded.codec.frame_ticks
+    return {
+        piece.at + offset: stream.frames[(piece.offset + offset) // length]
+        for stream in recorded.streams
+        for piece in stream.pieces
+        for offset in range(0, piece.length, length)
+    }
 
 
 class _Run:
@@ -72,7 +113,9 @@ class _Run:
         self._recording = recording
         self._engine = engine
         self._steps = steps
-        self._made: list[tuple[DuplexFrame, Samples]] = []
+        self._made: list[tuple[DuplexFrame, Samples, Codes | None]] = []
+        self._codes = _codes_by_place(recording)
+        self.coded = 0
         self._failure = ""
         self._rates = {name: track.rate for name, track in recording.tracks().items()}
         self._compared = 0
@@ -80,7 +123,8 @@ class _Run:
 
     def _emit(self, event: Event, pcm: bytes | None = None) -> None:
         if isinstance(event, DuplexFrame):
-            self._made.append((event, np.frombuffer(pcm or b"", "<i2")))
+            codes = pcm.span.frames[0] if isinstance(pcm, CodedPcm) else None
+            self._made.append((event, np.frombuffer(pcm or b"", "<i2"), codes))
         elif isinstance(event, EngineFailed):
             self._failure = f"{event.code}: {event.message}"
 
@@ -138,12 +182,18 @@ class _Run:
         place = f"frame {index} at {recorded.start / TICK_RATE:.2f} s of its track"
         if len(self._made) <= index:
             return f"{place} does not come{': ' + self._failure if self._failure else ''}"
-        made, pcm = self._made[index]
+        made, pcm, codes = self._made[index]
         if (made.start, made.end) != (recorded.start, recorded.end):
             return f"{place}: the frame that comes in its place is the one at {made.start / TICK_RATE:.2f} s"
         if (made.speaking, made.text) != (recorded.speaking, recorded.text):
             was_said, is_said = (recorded.speaking, recorded.text), (made.speaking, made.text)
             return f"{place}: speaking and text were {was_said} and are {is_said}"
+        before = self._codes.get(step.at or 0)
+        if before is not None and codes is not None:
+            self.coded += 1
+            if before != codes:
+                which = next(book for book, pair in enumerate(zip(before, codes, strict=False)) if pair[0] != pair[1])
+                return f"{place}: the code of codebook {which} was {before[which]} and is {codes[which]}"
         was = self._recording.samples("agent_generated", step.at or 0, (step.at or 0) + recorded.end - recorded.start)
         apart = np.abs(pcm.astype(np.int32) - was) if len(pcm) == len(was) else np.full(1, 1 << 16)
         self.furthest = max(self.furthest, int(apart.max(initial=0)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -81,7 +82,9 @@ def test_all_sessions_are_run_under_another_policy(root: Path, tmp_path: Path, c
         (["replay", "TALK", "--from", "user_in", "--set", "turn.silence_ms=1"], "each go by themselves"),
         (["replay", "--all", "nowhere", "--set", "turn.silence_ms=1"], "nowhere"),
         (["replay", "TALK", "--policy", "nowhere.toml"], "nowhere.toml"),
-        (["replay", "TALK", "--engine", "same"], "--checkpoint DIR or --random-weights"),
+        (["replay", "TALK", "--engine", "same"], "answers text and draws what it says anew"),
+        (["replay", "DUPLEX", "--engine", "same"], "answered by the engine duplex-script, and only moshi"),
+        (["replay", "MOSHI", "--engine", "same"], "--checkpoint DIR or --random-weights"),
         (["explain", "TALK", "--interruption", "9"], "no interruption 9"),
         (["explain", "nowhere"], "holds no manifest.json"),
         (["sessions", "show", "nobody", "--record", "ROOT"], "give the id of one recording"),
@@ -93,6 +96,10 @@ def test_a_mistake_is_told_with_its_remedy(
     talk: Path, root: Path, capsys: Capture, arguments: list[str], told: str
 ) -> None:
     places = {"TALK": str(talk), "ROOT": str(root)}
+    for engine in ("duplex-script", "moshi"):
+        owning = places[engine.partition("-")[0].upper()] = str(root.parent / engine)
+        shutil.copytree(talk, owning)
+        change_manifest(Path(owning), abilities={"type": "Abilities", "engine_turns": True}, engine={"engine": engine})
     status, _, err = run(capsys, *(places.get(one, one) for one in arguments))
     assert status == 2
     assert told in err

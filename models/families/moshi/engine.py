@@ -9,6 +9,7 @@ import torch
 
 from models.slots.duplex import Clock, DuplexEngine, DuplexOptions
 from models.slots.engine import Policy, SlotOptions
+from sessions.codes_track import CodesFormat
 
 from .checkpoint import LoadedMoshi, Placement, load, random
 from .worker import SLOTS
@@ -55,7 +56,11 @@ def engine_of(
     loaded: LoadedMoshi, *, policy: Policy = "rewind", clock: Clock | None = None, worker: bool = True
 ) -> DuplexEngine:
     """The engine of a loaded model. Raises ValueError for policy "rewind" where it was loaded without a margin."""
-    options = DuplexOptions(slots=SlotOptions(policy=policy))
+    codec = loaded.model.codec.identity
+    codes = CodesFormat(
+        codec.name, codec.version, codec.sample_rate, codec.hop, loaded.model.lm.config.agent, codec.codebook_size
+    )
+    options = DuplexOptions(slots=SlotOptions(policy=policy), codes=codes)
     if loaded.prompts is not None:
         options = replace(options, prompt=loaded.prompts, voices=loaded.prompts.names)
     return DuplexEngine(loaded.model, loaded.text, options, clock=clock, worker=worker)
