@@ -21,9 +21,10 @@ from sessions.core.effects import GrantCredit, StartResponse
 from sessions.core.events import EngineFailed
 from sessions.core.fence import Fence
 from sessions.core.notices import ResponseView
+from sessions.core.records import Plain
 from sessions.core.timeline import Ticks
 from sessions.counters import Counters
-from sessions.ports import Emit, EngineCapabilities, EnginePort, Retains, Sees
+from sessions.ports import Emit, EngineCapabilities, EnginePort, Repeats, Retains, Sees
 
 from .dialects.base import Allowance
 from .security.quotas import Quota, QuotaOf
@@ -197,6 +198,9 @@ class LimitedEngine:
     def see(self, session: str, image: ImageRef, data: bytes) -> None:
         if isinstance(self._engine, Sees):
             self._engine.see(session, image, data)
+
+    def origin(self, session: str) -> Mapping[str, Plain]:
+        return self._engine.origin(session) if isinstance(self._engine, Repeats) else {}
 
     def held(self, tenant: str) -> Mapping[str, int]:
         return self._engine.held(tenant) if isinstance(self._engine, Retains) else {}
