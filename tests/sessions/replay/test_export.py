@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
+import shutil
+import subprocess
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -118,10 +121,35 @@ def test_labels_are_start_end_and_text(recording: Recording, tmp_path: Path) -> 
     assert any(text.startswith("hold, no interruption") for text in texts)
 
 
+def unknown(message: Any, path: str = "trace") -> list[str]:
+    """Fields of a protobuf message that its published description does not have."""
+    from google.protobuf.unknown_fields import UnknownFieldSet
+
+    found = [f"{path}.{field.field_number}" for field in UnknownFieldSet(message)]
+    for field, value in message.ListFields():
+        if field.message_type is not None:
+            for one in value if hasattr(value, "add") else [value]:
+                found += unknown(one, f"{path}.{field.name}")
+    return found
+
+
+def test_the_stereo_file_is_what_ffprobe_says_it_is(recording: Recording, tmp_path: Path) -> None:
+    ffprobe = shutil.which("ffprobe")
+    if ffprobe is None:
+        pytest.skip("ffprobe is not installed")
+    path = export(recording, "wav", tmp_path)
+    wanted = ["-show_entries", "stream=codec_name,sample_rate,channels,duration_ts", "-of", "json", str(path)]
+    told = subprocess.run([ffprobe, "-v", "error", *wanted], capture_output=True, text=True, check=True, timeout=120)
+    (stream,) = json.loads(told.stdout)["streams"]
+    assert (stream["codec_name"], stream["sample_rate"], stream["channels"]) == ("pcm_s16le", "24000", 2)
+    assert stream["duration_ts"] == soundfile.info(str(path)).frames > 24_000
+
+
 def test_the_trace_is_one_that_perfetto_reads(recording: Recording, tmp_path: Path) -> None:
     pb2 = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
     trace = pb2.Trace()
     trace.ParseFromString(export(recording, "perfetto", tmp_path).read_bytes())
+    assert unknown(trace) == []
     rows = {p.track_descriptor.uuid: p.track_descriptor.name for p in trace.packet if p.HasField("track_descriptor")}
     assert {"user says", "agent says", "agent heard", "holds", "epochs", "answers", "stages"} <= set(rows.values())
     events = [(packet.timestamp, packet.track_event) for packet in trace.packet if packet.HasField("track_event")]
