@@ -1,7 +1,9 @@
 """How fast a call falls silent when its caller interrupts, and whether anything of before comes after the clear.
 
 `python -m tests.bench.telephony --spawn` interrupts one reply after the other over Twilio's protocol with the commands
-of the test split, 8 kHz µ-law, in real time. `--epochs N` interrupts N replies on a virtual clock instead, with marks,
+of the test split, 8 kHz µ-law, in real time. `--virtual` does the same on a virtual clock, with the real detector but
+without the time that it and everything else computes: what is left is what packets, windows and the turn policy take,
+the same on every machine. `--epochs N` interrupts N replies on a virtual clock instead, with marks,
 holds and clears at chance moments, and counts samples of before that came after the clear.
 """
 
@@ -16,11 +18,12 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from server.call_command import Caller, at_rate
-from server.phone_peers import Clear, Sound, TwilioPeer, VonagePeer
+from server.phone_peers import FRAME_MS, Clear, Sound, TwilioPeer, VonagePeer
 from sessions.virtual_clock import run
 from tests.bench.report import STAGE_HEAD, milliseconds, progress, stage_rows, table, write
 from tests.bench.target import arguments, server
 from tests.bench.tones import script
+from tests.server.telephony.listener import Listener
 from tests.server.telephony.scene import Scene
 from tests.speech import RATE as CLIP_RATE
 from tests.speech import Clip, load
@@ -101,6 +104,28 @@ async def measure(url: str, clips: Sequence[Clip]) -> list[Interruption]:
     return found
 
 
+async def one_virtual(clip: Clip, index: int) -> Interruption:
+    async with Scene(TwilioPeer(f"call-{index}"), ear=Listener()) as scene:
+        # Packets, windows and words have nothing to do with each other's beginnings.
+        await scene.quiet(1.0 + 0.02 * (index % 11))
+        began, offset = scene.loop.time(), 0.00137 * (index % 15)
+        pcm = at_rate(clip.pcm, CLIP_RATE, 8000)
+        await scene.sound(np.concatenate((np.zeros(round(offset * 8000), np.int16), pcm)))
+        await scene.quiet(1.0)
+        # A packet is given when its last sample is there, 20 ms after its first.
+        onset = began - FRAME_MS / 1000 + offset + clip.onset / CLIP_RATE
+        sent = [(at, str(message)) for at, message in scene.line.sent]
+        clears = [at for at, message in sent if at >= began and '"clear"' in message]
+        if not clears:
+            return Interruption(clip.name, None, None)
+        media = [at for at, message in sent if at <= clears[0] and '"event":"media"' in message]
+        return Interruption(clip.name, max(0.0, media[-1] - onset), clears[0] - onset)
+
+
+def virtual(clips: Sequence[Clip]) -> list[Interruption]:
+    return [run(one_virtual(clip, index)) for index, clip in enumerate(clips)]
+
+
 def epochs(count: int) -> dict[str, object]:
     """Interrupt `count` replies on a virtual clock; samples say themselves which reply they are of."""
 
@@ -137,9 +162,10 @@ def epochs(count: int) -> dict[str, object]:
 
 def main() -> int:
     parser = arguments(__doc__)
-    if "--epochs" in sys.argv:
+    if {"--epochs", "--virtual"} & set(sys.argv):
         parser._mutually_exclusive_groups[0].required = False
     parser.add_argument("--epochs", type=int, metavar="N", help="interrupt N replies on a virtual clock")
+    parser.add_argument("--virtual", action="store_true", help="on a virtual clock, with the real detector")
     options = parser.parse_args()
     if options.epochs:
         figures = epochs(options.epochs)
@@ -147,9 +173,12 @@ def main() -> int:
         write({"bench": "telephony_epochs", **figures}, options.json)
         return 0 if figures["stale_samples_after_clear"] == 0 else 1
     clips = load("commands", "test")[: options.limit]
-    with server(options, "scripted", script(60.0)) as target:
-        base = target.url.partition("/v1/")[0]
-        found = asyncio.run(measure(base, clips))
+    if options.virtual:
+        found = virtual(clips)
+    else:
+        with server(options, "scripted", script(60.0)) as target:
+            base = target.url.partition("/v1/")[0]
+            found = asyncio.run(measure(base, clips))
     hit = [one for one in found if one.clear is not None]
     holds = [one.hold for one in hit if one.hold is not None]
     clears = [one.clear for one in hit if one.clear is not None]
@@ -157,7 +186,7 @@ def main() -> int:
     print(table(stage_rows({"hold (last media arrived)": holds, "clear arrived": clears}), STAGE_HEAD))
     print(f"missed: {len(found) - len(hit)} of {len(found)}")
     figures = {
-        "bench": "telephony",
+        "bench": "telephony_virtual" if options.virtual else "telephony",
         "interruptions": len(found),
         "missed": len(found) - len(hit),
         "hold": milliseconds(holds),

@@ -12,49 +12,21 @@ import pytest
 from numpy.typing import NDArray
 
 from codec.pcm import Samples
-from models.assets import ensure
-from models.perception.track import InputTrack
-from models.perception.vad import WINDOW, SpeechDetector, SpeechState
 from server.call_command import at_rate
 from server.phone_peers import TwilioPeer
 from sessions.core.config import SessionConfig
-from sessions.core.events import SpeechProbability
-from sessions.core.timeline import Ticks, from_ms
+from sessions.core.timeline import from_ms
 from sessions.virtual_clock import run
-from tests.sessions.fakes import LoudnessPerception
 from tests.speech import RATE as CLIP_RATE
 from tests.speech import load
 
+from .listener import Listener
 from .scene import Scene
 
 pytestmark = pytest.mark.models
 
 RATE = 8000
 SECONDS = 12.0
-HOP: Ticks = from_ms(32)
-
-
-@functools.cache
-def detector() -> SpeechDetector:
-    return SpeechDetector(ensure(["silero-vad"])["silero-vad"])
-
-
-class Listener(LoudnessPerception):
-    """Speech is what Silero takes for it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._state = SpeechState()
-        self._track = InputTrack(from_ms(60_000))
-        self._at: Ticks = 0
-
-    def feed(self, session: str, start: Ticks, pcm: bytes, rate: int) -> None:
-        self._track.append(start, pcm, rate)
-        while self._track.end >= self._at + HOP:
-            window = self._track.read(self._at, self._at + HOP).reshape(1, WINDOW)
-            [probability] = detector().detect(window, [self._state])
-            self._emit[session](SpeechProbability(self._at, self._at + HOP, float(probability)))
-            self._at += HOP
 
 
 def noise(dbfs: float) -> NDArray[np.float64]:
