@@ -26,44 +26,48 @@ from tests.redis_server import RedisServer
 from .nodes import killed_owner, killed_worker
 
 HERE: Final = Path(__file__).parent
-MOST: Final = {"takeover": 3.0, "worker": 2.0}
-"""Seconds within which somebody hears something again."""
+Figures = dict[str, tuple[float, float | None]]
+"""Seconds by what they are of, and below what they are wanted."""
 
 
-async def takeover() -> float:
+async def takeover() -> Figures:
     with tempfile.TemporaryDirectory(prefix="r") as folder, RedisServer(Path(folder)) as redis:
         taken = await killed_owner(redis)
     if taken.stale:
         raise SystemExit(f"{taken.stale} pieces of stale audio")
-    return taken.seconds
+    return {"a server's death to audio at another": (taken.seconds, 3.0)}
 
 
-async def worker() -> float:
+async def worker() -> Figures:
     lost = await killed_worker()
     if lost.stale:
         raise SystemExit(f"{lost.stale} pieces of stale audio")
-    return lost.seconds
+    # How long an answer takes is the models' own speed, and that of the machine.
+    return {
+        "a worker's death to the event; the session is at another": (lost.told, 2.0),
+        "a worker's death to audio of the next answer": (lost.seconds, None),
+    }
 
 
-FIGURES: Final[dict[str, Callable[[], Awaitable[float]]]] = {"takeover": takeover, "worker": worker}
+FIGURES: Final[dict[str, Callable[[], Awaitable[Figures]]]] = {"takeover": takeover, "worker": worker}
 
 
 def measure(name: str, rounds: int) -> bool:
-    """Print what was measured; whether it stayed below its bound."""
+    """Print what was measured; whether it stayed below its bounds."""
 
-    async def once() -> float:
+    async def once() -> Figures:
         return await FIGURES[name]()
 
-    seconds = [asyncio.run(once()) for _ in range(rounds)]
-    row = [
-        name,
-        rounds,
-        *(round(percentile(seconds, share), 2) for share in (0.5, 0.95)),
-        round(max(seconds), 2),
-        MOST[name],
-    ]
-    print(table([row], ("killed", "rounds", "p50 s", "p95 s", "max s", "wanted below s")), flush=True)
-    return max(seconds) < MOST[name]
+    runs = [asyncio.run(once()) for _ in range(rounds)]
+    rows: list[list[object]] = []
+    met = True
+    for figure, (_, bound) in runs[0].items():
+        seconds = [run[figure][0] for run in runs]
+        met = met and (bound is None or max(seconds) < bound)
+        shares = (round(percentile(seconds, share), 2) for share in (0.5, 0.95))
+        rows.append([figure, rounds, *shares, round(max(seconds), 2), "" if bound is None else bound])
+    print(table(rows, ("from", "rounds", "p50 s", "p95 s", "max s", "wanted below s")), flush=True)
+    return met
 
 
 def main() -> int:

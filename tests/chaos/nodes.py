@@ -108,9 +108,11 @@ async def stopped_owner(redis: RedisServer, seconds: float) -> tuple[Client, Cli
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """`seconds`: from the death of the worker to the first audio of an answer that was asked for afterwards. `status`:
-    of the response that was being said. `neighbour`: of the one that another worker was saying."""
+    """From the death of the worker: `told`: seconds until its client knows, when the session has its next worker;
+    `seconds`: until the first audio of an answer that was asked for then. `status`: of the response that was being
+    said. `neighbour`: of the one that another worker was saying."""
 
+    told: float
     seconds: float
     stale: int
     status: str
@@ -135,6 +137,7 @@ async def killed_worker() -> Lost:
         os.kill(pids[0], signal.SIGKILL)
         died = time.monotonic()
         (first,), (second,) = await asyncio.wait(endings, return_when=asyncio.FIRST_COMPLETED)
+        heard = time.monotonic() - died
         mine = endings[first]
         await ask(mine, "Say hello.")
         await mine.hear(DELTA)
@@ -142,7 +145,7 @@ async def killed_worker() -> Lost:
         await mine.hear("response.done")
         told = await history(mine)
         status, other = (one["response"]["status"] for one in (first.result(), await second))
-        return Lost(seconds, sum(map(stale, talks)), status, other, told)
+        return Lost(heard, seconds, sum(map(stale, talks)), status, other, told)
 
 
 async def _workers(server: ServerProcess) -> list[dict[str, object]]:
