@@ -298,6 +298,7 @@ def test_the_voice_page_leads_to_the_recording_of_its_session(browser: Browser, 
         assert talk.page.is_hidden("#recording")
         talk.start()
         talk.page.wait_for_selector("#recording:not([hidden])")
+        mark = talk.mark()
         talk.ask("Anything.")
         talk.wait_event("output_audio_buffer.started")
         with talk.context.expect_page() as opened:
@@ -306,13 +307,13 @@ def test_the_voice_page_leads_to_the_recording_of_its_session(browser: Browser, 
         session = talk.page.evaluate("() => window.probe.app.session.id")
         assert opened.value.inner_text("#title") == session
         assert "still recorded" in opened.value.inner_text("#about")
-        talk.page.click("#stop")
-        talk.wait_event("x_talkover.playback_cleared")
+        talk.answered(mark)
         talk.page.evaluate("() => window.probe.app.end()")
         talk.nobody_left()
     # What the page reported as heard stands in it.
     with ReplayPage(browser, url) as page:
-        page.open(session)
+        page.visit(f"/replay/{session}")
+        page.wait("app => app.openedIn !== null && app.source.settled")
         at, place = page.app(
             """app => {
                 const { reports, sent } = app.source.marks(0);
