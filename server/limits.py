@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sessions.core.config import SessionConfig
-from sessions.core.context import ImageRef
+from sessions.core.context import ContextEntry, ImageRef
 from sessions.core.effects import GrantCredit, StartResponse
 from sessions.core.events import EngineFailed
 from sessions.core.fence import Fence
@@ -24,7 +24,7 @@ from sessions.core.notices import ResponseView
 from sessions.core.records import Plain
 from sessions.core.timeline import Ticks
 from sessions.counters import Counters
-from sessions.ports import Emit, EngineCapabilities, EnginePort, Repeats, Retains, Sees
+from sessions.ports import Emit, EngineCapabilities, EnginePort, Repeats, Retains, Rewinds, Sees, Told
 
 from .dialects.base import Allowance
 from .security.quotas import Quota, QuotaOf
@@ -198,6 +198,16 @@ class LimitedEngine:
     def see(self, session: str, image: ImageRef, data: bytes) -> None:
         if isinstance(self._engine, Sees):
             self._engine.see(session, image, data)
+
+    def rewind(self, fence: Fence, heard: Ticks) -> None:
+        if isinstance(self._engine, Rewinds):
+            self._engine.rewind(fence, heard)
+        else:
+            self._engine.advance(fence)
+
+    def tell(self, fence: Fence, entries: tuple[ContextEntry, ...], anew: bool) -> None:
+        if isinstance(self._engine, Told):
+            self._engine.tell(fence, entries, anew)
 
     def origin(self, session: str) -> Mapping[str, Plain]:
         return self._engine.origin(session) if isinstance(self._engine, Repeats) else {}

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
 from .core.config import SessionConfig
-from .core.context import ImageRef
+from .core.context import ContextEntry, ImageRef
 from .core.effects import AssessTurn, GrantCredit, OpenPerception, StartResponse, Transcribe
 from .core.events import Event
 from .core.fence import Fence
@@ -123,6 +123,8 @@ class EngineCapabilities:
     """Names of the voices that it speaks with; empty where it takes any name."""
     images: bool = False
     """Whether it takes images (see `Sees`)."""
+    told: bool = False
+    """Whether it holds the context itself and takes what a client puts into it (see `Told`)."""
     bounded: Ticks | None = None
     """Longest session that it can hold, if there is a bound."""
 
@@ -162,6 +164,15 @@ class Rewinds(Protocol):
 
         A new epoch holds, and of what the engine said, nothing from `heard` on its own track on was heard.
         """
+
+
+@runtime_checkable
+class Told(Protocol):
+    """What an engine that holds the context itself may do besides: take what it did not hear."""
+
+    def tell(self, fence: Fence, entries: tuple[ContextEntry, ...], anew: bool) -> None:
+        """Texts and answers of tools that a client put into the conversation; `anew`: the whole history, in answer to
+        its `EngineForgot`."""
 
 
 @runtime_checkable

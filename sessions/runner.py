@@ -39,6 +39,7 @@ from .core.effects import (
     SetTimer,
     ShowImages,
     StartResponse,
+    TellEngine,
     Transcribe,
 )
 from .core.events import (
@@ -64,7 +65,7 @@ from .journal import Journal
 from .keeper import Keeping
 from .mailbox import Mail, Mailbox
 from .own_voice import OwnVoice
-from .ports import Busy, CarrierPort, OutputFrame, Rewinds, Sees
+from .ports import Busy, CarrierPort, OutputFrame, Rewinds, Sees, Told
 from .tracks import OutputTrack, silence, ticks_of
 
 if TYPE_CHECKING:
@@ -124,6 +125,7 @@ class Runner:
                 hears.noise_reduction,
                 hears.logprobs,
                 can.images,
+                can.told,
             ),
         )
         self._rate = can.output_rate
@@ -162,6 +164,7 @@ class Runner:
             OpenEngine: lambda e: self._engine.open(e.fence, e.config, self.emit),
             AppendInput: self._append_input,
             ShowImages: self._show,
+            TellEngine: self._tell,
             StartResponse: self._engine.start,
             GrantCredit: self._engine.grant,
             CancelResponse: lambda e: self._engine.cancel(e.fence, e.response),
@@ -480,6 +483,10 @@ class Runner:
             data = self._images.pop(image.digest, None)
             if data is not None and isinstance(self._engine, Sees):
                 self._engine.see(self.session, image, data)
+
+    def _tell(self, effect: TellEngine) -> None:
+        if isinstance(self._engine, Told):
+            self._engine.tell(effect.fence, effect.entries, effect.anew)
 
     def _advance(self, effect: AdvanceEpoch) -> None:
         if effect.heard is not None and isinstance(self._engine, Rewinds):

@@ -8,7 +8,14 @@ from typing import TypeAlias
 
 import websockets
 from websockets.asyncio.client import ClientConnection
-from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, InvalidURI, WebSocketException
+from websockets.exceptions import (
+    ConnectionClosed,
+    InvalidHandshake,
+    InvalidMessage,
+    InvalidStatus,
+    InvalidURI,
+    WebSocketException,
+)
 
 from .errors import RemoteError, shown, status_error, transport_error
 
@@ -66,6 +73,11 @@ def _typed(setting: str, url: str, error: Exception, key: str) -> Exception:
             return status_error(setting, url, response.status_code, bytes(response.body or b""), key)
         case InvalidURI():
             return RemoteError("remote_unreachable", f"{setting}: {shown(url)} is no address; {detail}")
+        case InvalidMessage() if isinstance(error.__cause__, EOFError | ConnectionError):
+            # One that dies has not let go of its port yet: it is tried again, as one that cannot be reached.
+            return RemoteError(
+                "remote_lost", f"{setting}: {url} ended the connection before it answered; see that server's log"
+            )
         case InvalidHandshake():
             return RemoteError(
                 "remote_bad_response", f"{setting}: {url} does not speak WebSocket there ({detail}); check the path"

@@ -7,7 +7,7 @@ from .asides import Asides
 from .config import SessionConfig
 from .context import ContextEntry
 from .conversation import Item
-from .effects import Count, Effect, Notify, OpenEngine, OpenPerception, ShowImages
+from .effects import Count, Effect, Notify, OpenEngine, OpenPerception, ShowImages, TellEngine
 from .errors import CommandError
 from .events import (
     CommandRejected,
@@ -100,6 +100,8 @@ class Commands:
         if _idle_timeout(config) != _idle_timeout(s.config):
             self._listening.stir()
         other = (config.instructions, config.voice) != (s.config.instructions, s.config.voice)
+        if s.abilities.engine_told:
+            other |= (config.tools, config.tool_choice) != (s.config.tools, s.config.tool_choice)
         s.config = config
         if other and s.opened and config.responses and s.abilities.engine_turns:
             # Nothing asks it for a response, so nothing else would tell it who it is.
@@ -206,6 +208,9 @@ class Commands:
         self._notify(ItemAdded(item.view(), previous))
         if item.spoken and s.abilities.transcripts:
             self._listening.await_words(item)
+        if s.abilities.engine_told and not item.spoken and item.kind != "function_call":
+            entry = ContextEntry(item.role, item.kind, item.text, item.call, item.name)
+            self._out.append(TellEngine(s.fence, (entry,)))
 
     def truncate(self, event: ItemTruncate) -> None:
         """Shorten what the history holds of an agent's spoken item to what the client says it played."""

@@ -94,6 +94,16 @@ class ShowImages:
 
 
 @dataclass(frozen=True, slots=True)
+class TellEngine:
+    """Tell an engine that holds the context itself of `entries`: what a client put into the conversation, or (`anew`)
+    all of the history, which it has lost."""
+
+    fence: Fence
+    entries: tuple[ContextEntry, ...]
+    anew: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class StartResponse:
     """Generate `response`. Audio may be made up to content position `credit`, then further as `GrantCredit` says."""
 
@@ -248,6 +258,7 @@ Effect: TypeAlias = (
     | OpenEngine
     | AppendInput
     | ShowImages
+    | TellEngine
     | StartResponse
     | GrantCredit
     | CancelResponse

@@ -171,7 +171,7 @@ class EngineDraft:
 
 @dataclass(frozen=True, slots=True)
 class EngineToolCall:
-    """The model calls a tool; `arguments` is JSON text."""
+    """The model calls a tool; `arguments` is JSON text. Empty `response`: of an engine that owns its turns."""
 
     fence: Fence
     response: str
@@ -213,6 +213,13 @@ class EngineFailed:
     response: str
     code: str
     message: str
+
+
+@dataclass(frozen=True, slots=True)
+class EngineForgot:
+    """An engine that holds the context itself has lost it and goes on without; it wants to be told again."""
+
+    fence: Fence
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,6 +387,7 @@ Event: TypeAlias = (
     | EngineStage
     | EngineDone
     | EngineFailed
+    | EngineForgot
     | DuplexFrame
     | ConfigUpdate
     | InputCommit

@@ -23,6 +23,7 @@ from .effects import (
     ResumeCarrier,
     SetTimer,
     StartResponse,
+    TellEngine,
 )
 from .events import (
     DuplexFrame,
@@ -30,6 +31,7 @@ from .events import (
     EngineDone,
     EngineDraft,
     EngineFailed,
+    EngineForgot,
     EngineStage,
     EngineText,
     EngineToolCall,
@@ -241,7 +243,9 @@ class Speaking:
         self.pump()
 
     def tool_call(self, event: EngineToolCall) -> None:
-        if self._live(event) and self._s.active is not None:
+        if not event.response and self._s.abilities.engine_turns:
+            self._owned_call(event)
+        elif self._live(event) and self._s.active is not None:
             self._s.active.calls.append(event)
             self.pump()
 
@@ -650,6 +654,28 @@ class Speaking:
         if event.text:
             response.words.append(Word(event.text, start, start + event.end - event.start))
         self.pump()
+
+    def _owned_call(self, event: EngineToolCall) -> None:
+        """A call of an engine that owns its turns: of what it is saying, or a response of its own."""
+        s = self._s
+        if event.fence != s.fence:
+            self._count(counters.STALE_EVENT)
+            return
+        response = s.active
+        if response is None or response.done:
+            if response is not None:
+                self._finish(response, "incomplete", "superseded")
+            response = self.begin_owned(s.input.watermark)
+            response.done = True
+        response.calls.append(event)
+        self.pump()
+
+    def forgot(self, event: EngineForgot) -> None:
+        """The engine has lost what it knew of the conversation: it is told what was heard, said and answered."""
+        s = self._s
+        entries = s.conversation.context()
+        if event.fence.incarnation == s.incarnation and s.abilities.engine_told and entries:
+            self._out.append(TellEngine(s.fence, entries, anew=True))
 
     def begin_owned(self, base: Ticks) -> Response:
         """The engine began to speak by itself."""

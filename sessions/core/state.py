@@ -33,6 +33,8 @@ class Abilities:
     """The perception tells how sure it is of what it wrote."""
     images: bool = False
     """The engine takes images."""
+    engine_told: bool = False
+    """The engine holds the context itself, and takes what a client puts into it."""
 
     @property
     def hears_turns(self) -> bool:

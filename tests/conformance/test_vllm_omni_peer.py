@@ -78,6 +78,13 @@ def test_what_the_published_event_classes_render_is_read_here_as_what_it_is() ->
         (events.TranscriptDelta(response_id="r", delta=" a"), protocol.Text("r", " a", spoken=True)),
         (events.TextDelta(response_id="r", delta="b"), protocol.Text("r", "b", spoken=False)),
         (
+            events.OutputItemDone(
+                response_id="r",
+                item={"type": "function_call", "call_id": "c", "name": "weather", "arguments": "{}"},
+            ),
+            protocol.ToolCall("r", "c", "weather", "{}"),
+        ),
+        (
             events.ResponseDone(response_id="r", response={"id": "r", "status": "cancelled", "metadata": metadata}),
             protocol.Ended("r", 3, "cancelled"),
         ),

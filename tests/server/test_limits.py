@@ -13,6 +13,7 @@ from websockets.asyncio.client import ClientConnection
 from server.dialects.base import Allowance
 from server.limits import EXCEEDED, REFUSED, Budget, LimitedEngine, Limits
 from sessions.core.config import SessionConfig
+from sessions.core.context import ContextEntry
 from sessions.core.effects import StartResponse
 from sessions.core.events import EngineFailed, Event
 from sessions.core.fence import Fence
@@ -146,6 +147,28 @@ def test_an_engine_is_asked_while_something_is_left_and_fails_by_name_afterwards
     engine.close("sess_1")
     engine.close("sess_1")
     assert started == []
+
+
+def test_what_an_engine_can_do_besides_it_can_with_limits_too() -> None:
+    told: list[object] = []
+
+    class Plain(CountingEngine):
+        def advance(self, fence: Fence) -> None:
+            told.append(("advance", fence))
+
+    class Able(Plain):
+        def rewind(self, fence: Fence, heard: int) -> None:
+            told.append(("rewind", fence, heard))
+
+        def tell(self, fence: Fence, entries: tuple[ContextEntry, ...], anew: bool) -> None:
+            told.append(("tell", entries, anew))
+
+    entry = ContextEntry("user", "message", "hi")
+    for kind in (Able, Plain):
+        engine = LimitedEngine(kind(), Limits(requests=1), Counters())
+        engine.rewind(FENCE, 480)
+        engine.tell(FENCE, (entry,), False)
+    assert told == [("rewind", FENCE, 480), ("tell", (entry,), False), ("advance", FENCE)]
 
 
 # --- the application --------------------------------------------------------------------------------------------------

@@ -13,11 +13,13 @@ from typing import cast
 
 from models import owned_turns
 from sessions.core.config import SessionConfig
+from sessions.core.context import ContextEntry
 from sessions.core.effects import GrantCredit, StartResponse
 from sessions.core.fence import Fence
 from sessions.core.timeline import Ticks
 from sessions.ports import Busy, Emit, EngineCapabilities
 
+from ...occupancy import Occupancy
 from ...remote.errors import RemoteError
 from ...remote.loop import RemoteLoop
 from ...remote.websocket import connected
@@ -67,7 +69,8 @@ class VllmOmniEngine:
             output_rate=RATE,
             # It is told how much was heard, and what it does with that is its own matter.
             interruption="annotate" if self.remote.playback_ack else "keep",
-            tools=False,
+            tools=True,
+            told=True,
         )
 
     @property
@@ -78,6 +81,23 @@ class VllmOmniEngine:
         for session in sessions:
             total.update(session.counters)
         return total
+
+    @property
+    def occupancy(self) -> Occupancy:
+        """See `Occupied`. Slots are those that are let here; what the server has is its own matter."""
+        with self._lock:
+            sessions = list(self._sessions.values())
+        backlogs = [session.backlog for session in sessions]
+        return Occupancy(
+            slots=self._max_sessions,
+            busy=len(sessions),
+            queues={
+                "input_ticks": sum(backlog.input for backlog in backlogs),
+                "output_ticks": sum(backlog.output for backlog in backlogs),
+                "letters": sum(backlog.letters for backlog in backlogs),
+                "disconnected_sessions": sum(not backlog.connected for backlog in backlogs),
+            },
+        )
 
     def probe(self) -> RemoteCapabilities:
         """Open a session at the server, read what it can do, close it. Blocks; raises RemoteError."""
@@ -139,6 +159,7 @@ class VllmOmniEngine:
                 )
                 return
         known.emit = emit
+        known.configure(self._session_object(config))
         known.move(fence)
 
     def append(self, session: str, start: Ticks, pcm: bytes, rate: int) -> None:
@@ -165,6 +186,10 @@ class VllmOmniEngine:
     def rewind(self, fence: Fence, heard: Ticks) -> None:
         """See `Rewinds`: the server is told how much of its response was heard."""
         self._checked(fence, lambda known: known.cut(fence, heard))
+
+    def tell(self, fence: Fence, entries: tuple[ContextEntry, ...], anew: bool) -> None:
+        """See `Told`."""
+        self._checked(fence, lambda known: known.tell(fence, entries, anew=anew))
 
     def close(self, session: str) -> None:
         with self._lock:
@@ -231,6 +256,9 @@ class VllmOmniEngine:
             ours["instructions"] = config.instructions
         if config.voice != "default":
             ours["voice"] = config.voice
+        if config.tools:
+            ours["tools"] = protocol.tools(config.tools)
+            ours["tool_choice"] = config.tool_choice
         theirs = dict(self._options.session)
         body = theirs.pop("extra_body", None)
         extra: dict[str, Json] = {"auto_response": True, **(body if isinstance(body, dict) else {})}

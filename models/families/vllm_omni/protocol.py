@@ -13,7 +13,7 @@ import base64
 import binascii
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, cast
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
@@ -22,6 +22,8 @@ import numpy as np
 
 from codec import g711
 from codec.pcm import to_bytes
+from sessions.core.config import Tool
+from sessions.core.context import ContextEntry
 
 from ...remote.errors import RemoteError, shown
 
@@ -113,6 +115,16 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolCall:
+    """The model calls a tool, in a response of its own; `arguments` is JSON text."""
+
+    response: str
+    call: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
 class Ended:
     """A response is over. `status`: "completed", "cancelled", "incomplete", "failed"; `epoch` as in `Began`."""
 
@@ -180,6 +192,7 @@ ServerEvent: TypeAlias = (
     | Began
     | Audio
     | Text
+    | ToolCall
     | Ended
     | Cleared
     | Listens
@@ -312,6 +325,17 @@ def _text(given: Object) -> Text:
     return Text(_response(given), _string(given, "delta"), spoken=False)
 
 
+def _item_done(given: Object) -> ToolCall | Other:
+    item = given.get("item")
+    if not isinstance(item, dict) or item.get("type") != "function_call":
+        return Other("response.output_item.done")
+    call, name = _string(item, "call_id"), _string(item, "name")
+    for field, value in (("item.call_id", call), ("item.name", name)):
+        if not value or len(value) > LONGEST_ID:
+            raise Garbage(field, "is empty or too long")
+    return ToolCall(_response(given), call, name, _string(item, "arguments"))
+
+
 def _ended(given: Object) -> Ended:
     response = given.get("response")
     inner = response if isinstance(response, dict) else {}
@@ -365,6 +389,7 @@ _READERS: Mapping[str, Callable[[Object], ServerEvent]] = {
     "response.output_audio_transcript.delta": _transcript,
     "response.output_text.delta": _text,
     "response.text.delta": _text,
+    "response.output_item.done": _item_done,
     "response.done": _ended,
     "response.listen": _listens,
     "output_audio_buffer.cleared": _cleared,
@@ -478,6 +503,35 @@ def cancel(response: str) -> str:
 def clear_output(response: str) -> str:
     """`response`, which is made already, is not played any further."""
     return _dump({"type": "output_audio_buffer.clear", "response_id": response})
+
+
+def tools(offered: Sequence[Tool]) -> list[Json]:
+    """As the session object has them. Raises ValueError for parameters that are no JSON."""
+    return [
+        {
+            "type": "function",
+            "name": tool.name,
+            "description": tool.description,
+            "parameters": cast(Json, json.loads(tool.parameters)),
+        }
+        for tool in offered
+    ]
+
+
+def item(entry: ContextEntry, *, anew: bool) -> str:
+    """`conversation.item.create`: what did not come by the input track.
+
+    `anew`: of a session that is over. The server takes answers of tools only to calls that it made itself, so both are
+    told as text then.
+    """
+    if entry.kind == "function_call_output" and not anew:
+        body: Object = {"type": "function_call_output", "call_id": entry.call, "output": entry.text}
+    else:
+        kind = "output_text" if entry.role == "assistant" and entry.kind != "function_call_output" else "input_text"
+        role = "system" if entry.kind == "function_call_output" else entry.role
+        text = f"{entry.name}({entry.text})" if entry.kind == "function_call" else entry.text
+        body = {"type": "message", "role": role, "content": [{"type": kind, "text": text}]}
+    return _dump({"type": "conversation.item.create", "item": dict(body)})
 
 
 def resume(session: str, token: str, after: int) -> str:

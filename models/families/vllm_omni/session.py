@@ -12,14 +12,15 @@ import contextlib
 import logging
 import threading
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import NoReturn
 
 from codec.pcm import to_bytes, to_samples
 from codec.resample import Resampler
-from sessions.core.events import DuplexFrame, EngineFailed, EngineStage, Event
+from sessions.core.context import ContextEntry
+from sessions.core.events import DuplexFrame, EngineFailed, EngineForgot, EngineStage, EngineToolCall, Event
 from sessions.core.fence import Fence
 from sessions.core.timeline import Ticks, from_ms, ticks_per_sample
 from sessions.ports import Emit
@@ -29,7 +30,7 @@ from ...remote.errors import RemoteError
 from ...remote.loop import RemoteLoop
 from ...remote.websocket import Socket, connected
 from . import protocol
-from .protocol import Fault, Garbage, Object, Opened, Over, RemoteCapabilities, ResyncRequired
+from .protocol import Fault, Garbage, Json, Object, Opened, Over, RemoteCapabilities, ResyncRequired, ToolCall
 from .speech import FRAME, RemoteSpeech
 
 log = logging.getLogger(__name__)
@@ -82,6 +83,17 @@ class RemoteOptions:
     """Output that may wait to be heard; beyond it nothing more is read, so that the server has to wait."""
 
 
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """What waits at one session: input to be sent and output to be heard (ticks), other messages, and whether there is
+    a connection that they could go through."""
+
+    input: Ticks
+    output: Ticks
+    letters: int
+    connected: bool
+
+
 def authorization(key: str) -> dict[str, str]:
     """The headers that show `key`, if there is one."""
     return {"Authorization": f"Bearer {key}"} if key else {}
@@ -91,10 +103,10 @@ class RemoteSession:
     """See the module. `emit` gets `DuplexFrame`s, stages and at most one `EngineFailed`.
 
     Stages of the session: "remote_ready", "remote_lost", "remote_resumed", "remote_restarted" (what the model knew of
-    the conversation is gone), "remote_stalled" (it was silent in the middle of a response), "remote_error".
-    `counters`: those of `RemoteSpeech`, and "events_duplicate", "events_garbage", "events_unknown", "input_gap_ticks",
-    "input_dropped_ticks", "connections_lost", "sessions_resumed", "sessions_restarted", "remote_errors",
-    "remote_backpressure", "sessions_failed".
+    the conversation is gone; `EngineForgot` asks for it), "remote_stalled" (it was silent in the middle of a response),
+    "remote_error". `counters`: those of `RemoteSpeech`, and "events_duplicate", "events_garbage", "events_unknown",
+    "input_gap_ticks", "input_dropped_ticks", "items_told", "tool_calls_stale", "connections_lost", "sessions_resumed",
+    "sessions_restarted", "remote_errors", "remote_backpressure", "sessions_failed".
     """
 
     def __init__(
@@ -157,6 +169,13 @@ class RemoteSession:
         with self.lock:
             return self._counters.copy()
 
+    @property
+    def backlog(self) -> Backlog:
+        """What waits here now."""
+        with self.lock:
+            waiting = len(self._input) // 2 * 48_000 // self._remote.input_rate
+            return Backlog(waiting, self._speech.waiting, len(self._letters), self._opened)
+
     # --- from the session's thread -----------------------------------------------------------------------------------
 
     def append(self, start: Ticks, pcm: bytes, rate: int) -> None:
@@ -186,6 +205,27 @@ class RemoteSession:
     def cut(self, fence: Fence, heard: Ticks) -> bool:
         """A new fence holds, and of what was said nothing from `heard` on was heard. False for an older one."""
         return self._advance(fence, heard, cut=True)
+
+    def configure(self, config: Object) -> None:
+        """The server's session object as it shall be from here on."""
+        with self.lock:
+            # The server takes a field back where it is null.
+            gone: dict[str, Json] = dict.fromkeys(self._config.keys() - config.keys())
+            changed = gone | {name: value for name, value in config.items() if self._config.get(name) != value}
+            self._config = config
+            if changed and self._opened:
+                self._letters.append(protocol.update(changed))
+        self._loop.soon(self._wake.set)
+
+    def tell(self, fence: Fence, entries: Sequence[ContextEntry], *, anew: bool) -> bool:
+        """What the model did not hear: see `Told`. False under an older fence."""
+        with self.lock:
+            if fence.order < self.fence.order:
+                return False
+            self._letters.extend(protocol.item(entry, anew=anew) for entry in entries)
+            self._counters["items_told"] += len(entries)
+        self._loop.soon(self._wake.set)
+        return True
 
     def hush(self) -> None:
         """Stop what is being said."""
@@ -442,9 +482,18 @@ class RemoteSession:
 
     def _say(self, event: protocol.ServerEvent) -> None:
         with self.lock:
+            if isinstance(event, ToolCall):
+                self._called(event)
+                return
             self._speech.feed(event)
             if self._speech.waiting > self._most_output:
                 self._room.clear()
+
+    def _called(self, event: ToolCall) -> None:
+        if self._speech.is_cut(event.response):
+            self._counters["tool_calls_stale"] += 1
+        else:
+            self._tell(EngineToolCall(self.fence, "", event.call, event.name, event.arguments))
 
     def _open(self, opened: Opened) -> None:
         if self._opened:
@@ -482,6 +531,7 @@ class RemoteSession:
         else:
             self._count("sessions_restarted")
             self._stage("remote_restarted")
+            self._tell(EngineForgot(self.fence))
         self._wake.set()
 
     def _fault(self, fault: Fault) -> None:

@@ -238,6 +238,10 @@ class RemoteSpeech:
                 reply.reported = heard
                 yield reply.name, heard
 
+    def is_cut(self, response: str) -> bool:
+        """Whether `response` belongs to an interruption that is over."""
+        return response in self._dead
+
     def lose(self) -> None:
         """The server's session is gone: what came of it is said to its end, and what comes is of a new one."""
         for reply in self._replies:

@@ -291,6 +291,29 @@ def test_one_session_too_many_is_told_so_and_a_closed_one_leaves_nothing(omni: O
         scene.engine.step()
 
 
+def test_it_tells_how_full_it_is_and_what_a_row_held_already(omni: Omni) -> None:
+    scene = Scene(omni, sessions=2)
+    empty = scene.engine.occupancy
+    assert (empty.slots, empty.busy) == (2 + SPARE, 0)
+    assert {stage: kv.held for stage, kv in empty.kv.items()} == {"thinker": 0, "talker": 0}
+    scene.open("s")
+    scene.ask("s", "r", user("hello"))
+    assert scene.engine.occupancy.queues["media_replies"] == 1
+    for _ in range(6):
+        scene.engine.step()
+    at_work = scene.engine.occupancy
+    assert at_work.busy == 1
+    assert all(0 < kv.held < kv.positions and kv.bytes > 0 for kv in at_work.kv.values())
+    scene.run()
+    scene.ask("s", "again", user("hello"), ContextEntry("assistant", "message", scene.text("s")), user("and"))
+    scene.run()
+    after = scene.engine.occupancy
+    assert after.busy == 0
+    assert after.caches["kv"].hits > 0
+    assert after.caches["kv"].misses > 0
+    assert after.queues["tokens"] == after.queues["frames"] == 0
+
+
 def test_numbers_that_are_not_finite_end_one_answer_and_not_the_row(omni: Omni) -> None:
     scene = Scene(omni)
     for session in ("s", "t"):

@@ -7,10 +7,11 @@ import pytest
 
 from models.families.vllm_omni.engine import VllmOmniEngine
 from models.remote.errors import RemoteError
-from sessions.core.config import SessionConfig
-from sessions.core.events import EngineFailed
+from sessions.core.config import SessionConfig, Tool
+from sessions.core.context import ContextEntry
+from sessions.core.events import EngineFailed, EngineForgot, EngineToolCall
 from sessions.core.timeline import from_ms
-from sessions.ports import Busy, EnginePort, Rewinds
+from sessions.ports import Busy, EnginePort, Rewinds, Told
 from tests.models.families.hearing import Ear, fence, shut, start
 from tests.peers.process import PeerProcess
 from tests.servers import free_port
@@ -123,9 +124,10 @@ def test_a_server_that_dies_ends_the_session_after_the_attempts_and_refuses_the_
         caller.ask()
         caller.until(lambda: bool(caller.failures), "the end")
         (failure,) = caller.failures
-        assert (failure.code, failure.response) == ("remote_unreachable", "")
+        # One that is dying may still take a connection, and end it.
+        assert failure.code in ("remote_unreachable", "remote_lost")
+        assert failure.response == ""
         assert "engine-url" in failure.message
-        assert "check address and network" in failure.message
         assert_contiguous(caller)
         engine.close("s")
         other = Caller(engine, "other")
@@ -316,7 +318,12 @@ def test_sessions_are_let_and_given_back_and_say_goodbye() -> None:
             caller.ready()
             with pytest.raises(Busy, match="all 1 sessions"):
                 engine.open(fence("other"), SessionConfig(), Ear())
+            caller.feed(QUIET)
+            full = engine.occupancy
+            assert (full.slots, full.busy, full.queues["disconnected_sessions"]) == (1, 1, 0)
+            assert full.queues["output_ticks"] == 0
             engine.close("s")
+            assert engine.occupancy.busy == 0
             engine.close("s")
             Caller(engine, "next").ready()
             engine.append("s", 0, QUIET, 16_000)
@@ -348,3 +355,73 @@ def test_a_hole_in_the_input_is_filled_and_counted_and_half_a_sample_refused() -
         assert engine.counters["input_gap_ticks"] == from_ms(160)
         with pytest.raises(ValueError, match="16-bit"):
             engine.append("s", caller.at, b"\0", 16_000)
+
+
+WEATHER = Tool(
+    name="weather",
+    description="of a city",
+    parameters='{"type":"object","properties":{"city":{"type":"string"}}}',
+)
+
+
+def test_a_tool_is_offered_called_and_its_answer_goes_on_where_the_call_was() -> None:
+    with PeerProcess("vllm_omni", "--fault", "call") as peer, shut(engine := VllmOmniEngine(options(peer))):
+        engine.probe()
+        assert engine.capabilities.tools
+        assert isinstance(engine, Told)
+        caller = Caller(engine)
+        caller.ready()
+        # As a client does, once the session is there.
+        engine.open(caller.fence, SessionConfig(instructions="Be brief.", tools=(WEATHER,)), caller.ear)
+        caller.until(lambda: len(peer.seen()["session.update"]) == 3, "the tools")
+        assert peer.seen()["session.update"][-1]["session"] == {
+            "tools": [
+                {
+                    "type": "function",
+                    "name": "weather",
+                    "description": "of a city",
+                    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
+                }
+            ],
+            "tool_choice": "auto",
+        }
+        caller.ask()
+        caller.until(lambda: bool(caller.ear.events(EngineToolCall)), "the call")
+        (call,) = caller.ear.events(EngineToolCall)
+        assert (call.fence, call.response, call.name, call.arguments) == (caller.fence, "", "weather", '{"city":"Ulm"}')
+        assert caller.said == []
+        engine.tell(caller.fence, (ContextEntry("user", "function_call_output", "rain", call.call),), False)
+        caller.until(lambda: caller.yielded and "ten" in caller.text, "the answer")
+        (item,) = [event["item"] for event in peer.seen()["conversation.item.create"]]
+        assert item == {"type": "function_call_output", "call_id": call.call, "output": "rain"}
+        assert caller.failures == []
+        assert_contiguous(caller)
+
+
+def test_a_session_that_begins_anew_asks_for_the_history_and_is_told_it_as_text() -> None:
+    faults = ("--fault", "drop", "--no-resume")
+    with PeerProcess("vllm_omni", *faults) as peer, shut(engine := VllmOmniEngine(options(peer))):
+        engine.probe()
+        caller = Caller(engine)
+        caller.ready()
+        caller.ask()
+        caller.until(lambda: bool(caller.ear.events(EngineForgot)), "a new session")
+        history = (
+            ContextEntry("user", "message", "my name is Ada"),
+            ContextEntry("assistant", "message", "Hello Ada."),
+            ContextEntry("assistant", "function_call", '{"city":"Ulm"}', "c", "weather"),
+            ContextEntry("user", "function_call_output", "rain", "c"),
+        )
+        engine.tell(caller.fence, history, True)
+        caller.until(lambda: len(peer.seen()["conversation.item.create"]) == 4, "the history")
+        items = [event["item"] for event in peer.seen()["conversation.item.create"]]
+        assert [(item["type"], item["role"], item["content"]) for item in items if isinstance(item, dict)] == [
+            ("message", "user", [{"type": "input_text", "text": "my name is Ada"}]),
+            ("message", "assistant", [{"type": "output_text", "text": "Hello Ada."}]),
+            ("message", "assistant", [{"type": "output_text", "text": 'weather({"city":"Ulm"})'}]),
+            ("message", "system", [{"type": "input_text", "text": "rain"}]),
+        ]
+        assert engine.counters["items_told"] == 4
+        engine.tell(fence("s", incarnation=0), history, True)
+        assert engine.counters["requests_stale"] == 1
+        assert caller.failures == []

@@ -26,8 +26,10 @@ from models.families.vllm_omni.protocol import (
     Over,
     RemoteCapabilities,
     Text,
+    ToolCall,
 )
 from models.remote.errors import RemoteError
+from sessions.core.context import ContextEntry
 
 
 def read(**event: object) -> protocol.ServerEvent:
@@ -111,6 +113,45 @@ def test_text_says_whether_it_is_spoken() -> None:
     spoken = read(type="response.output_audio_transcript.delta", response_id="r", delta=" a")
     assert spoken == Text("r", " a", spoken=True)
     assert read(type="response.output_text.delta", response_id="r", delta="b") == Text("r", "b", spoken=False)
+
+
+def test_a_tools_call_is_read_from_its_item_and_other_items_are_let_pass() -> None:
+    item = {"type": "function_call", "call_id": "c", "name": "weather", "arguments": "{}"}
+    given = {"type": "response.output_item.done", "response_id": "r"}
+    assert read(**given, item=item) == ToolCall("r", "c", "weather", "{}")
+    assert read(**given, item={"type": "message"}) == Other("response.output_item.done")
+    for field, wrong in (("call_id", ""), ("name", "n" * 300), ("arguments", None)):
+        with pytest.raises(protocol.Garbage, match=field):
+            read(**given, item={**item, field: wrong})
+
+
+@pytest.mark.parametrize(
+    ("entry", "anew", "item"),
+    [
+        (
+            ContextEntry("user", "message", "hi"),
+            False,
+            {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]},
+        ),
+        (
+            ContextEntry("assistant", "message", "hello"),
+            True,
+            {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "hello"}]},
+        ),
+        (
+            ContextEntry("user", "function_call_output", "rain", "c"),
+            False,
+            {"type": "function_call_output", "call_id": "c", "output": "rain"},
+        ),
+        (
+            ContextEntry("user", "function_call_output", "rain", "c"),
+            True,
+            {"type": "message", "role": "system", "content": [{"type": "input_text", "text": "rain"}]},
+        ),
+    ],
+)
+def test_what_the_model_did_not_hear_is_an_item(entry: ContextEntry, anew: bool, item: dict[str, Json]) -> None:
+    assert json.loads(protocol.item(entry, anew=anew)) == {"type": "conversation.item.create", "item": item}
 
 
 def test_ends_and_errors_keep_their_reason_but_no_control_characters() -> None:
