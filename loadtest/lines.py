@@ -149,7 +149,7 @@ class TwilioLine(_Web):
             "callSid": f"CA{self._number:032x}",
             "tracks": ["inbound"],
             "mediaFormat": {"encoding": "audio/x-mulaw", "sampleRate": 8000, "channels": 1},
-            "customParameters": {"greet": "0"},
+            "customParameters": {},
         }
         self._socket.send('{"event":"connected","protocol":"Call","version":"1.0.0"}')
         event = {"event": "start", "sequenceNumber": "1", "start": start, "streamSid": self._stream}
