@@ -24,7 +24,7 @@ from starlette.routing import BaseRoute, Route
 from sessions.core.records import Plain
 from sessions.core.timeline import TICK_RATE
 from sessions.recording.flac import TrackError
-from sessions.recording.format import MANIFEST, JournalError
+from sessions.recording.format import MANIFEST, JournalError, session_of
 from sessions.recording.retention import Entry, delete, entries
 from sessions.replay.alterations import AlterationError
 
@@ -86,7 +86,7 @@ class Recordings:
     ) -> None:
         self._root = root
         self._access = access
-        self._live = live
+        self._session_runs = live
         self._denied = denied
         self._shelf = Shelf()
         self._runs = Runs()
@@ -136,6 +136,10 @@ class Recordings:
         await self._run(self._shelf.close)
         self._worker.shutdown()
         self._brought.close()
+
+    def _live(self, name: str) -> bool:
+        """Whether the session of a recording, by the name of its folder, still runs."""
+        return self._session_runs(session_of(name))
 
     def _drop(self, folder: Path) -> None:
         self._shelf.forget(folder)

@@ -16,6 +16,7 @@ from urllib.parse import quote
 import httpx
 
 from sessions.ownership import DirectoryDown
+from sessions.recording.format import session_of
 from sessions.recording.retention import delete as delete_recording
 from sessions.recording.retention import entries
 
@@ -326,7 +327,7 @@ def _here(options: Mapping[str, Any], *, delete: bool = False) -> list[Held]:
     found = []
     root = None if options["record"] is None else Path(options["record"])
     for entry in entries(root) if root is not None and root.is_dir() else ():
-        if entry.tenant == tenant and session in (None, entry.folder.name):
+        if entry.tenant == tenant and session in (None, session_of(entry.folder.name)):
             found.append(Held("recording", "disk", entry.folder.name))
             if delete:
                 delete_recording(entry.folder)

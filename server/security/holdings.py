@@ -23,6 +23,7 @@ from typing import Final, Literal, Protocol, runtime_checkable
 
 from sessions.core.events import Close
 from sessions.ports import Retains
+from sessions.recording.format import session_of
 from sessions.runner import Runner
 
 Place = Literal["memory", "disk", "directory", "engine"]
@@ -111,7 +112,7 @@ class Holdings:
         found = [Held("session", "memory", one.session) for one in self._its(tenant, session)]
         found += self._in_memory(tenant, session)
         recordings = await self._shelf.of(tenant)
-        found += [Held("recording", "disk", name) for name in recordings if session in (None, name)]
+        found += [Held("recording", "disk", name) for name in recordings if session in (None, session_of(name))]
         if self._directory is not None:
             shared = await self._directory.sessions_of(tenant)
             found += [Held("session", "directory", name) for name in shared if session in (None, name)]
@@ -138,7 +139,8 @@ class Holdings:
             elif session in await self._directory.sessions_of(tenant):
                 await self._directory.erase(session, tenant)
         await self._shelf.settled()
-        await self._shelf.delete([name for name in await self._shelf.of(tenant) if session in (None, name)])
+        its_recordings = [name for name in await self._shelf.of(tenant) if session in (None, session_of(name))]
+        await self._shelf.delete(its_recordings)
         engine = self._engine()
         if session is None and isinstance(engine, Retains):
             await asyncio.to_thread(engine.forget, tenant)

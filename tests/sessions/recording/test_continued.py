@@ -13,7 +13,7 @@ from sessions.core.effects import AdmitFrame
 from sessions.core.events import AudioArrived, OwnershipTaken
 from sessions.core.timeline import TICK_RATE
 from sessions.journal import Recorder
-from sessions.recording.format import MANIFEST, STATE, JournalError
+from sessions.recording.format import MANIFEST, STATE, JournalError, session_of
 from sessions.recording.retention import entries
 from sessions.replay.account import account
 from sessions.replay.alterations import Alterations
@@ -54,6 +54,7 @@ def parts(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 def test_both_parts_lie_side_by_side_and_say_where_they_come_from(parts: tuple[Path, Path]) -> None:
     first, second = parts
     assert {entry.session for entry in entries(first.parent)} == {first.name, second.name}
+    assert session_of(second.name) == session_of(first.name) == first.name
     assert "continues" not in json.loads((first / MANIFEST).read_text())
     manifest = json.loads((second / MANIFEST).read_text())
     assert (manifest["session"], manifest["incarnation"], manifest["tenant"]) == (first.name, 2, "acme")
