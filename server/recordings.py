@@ -90,7 +90,7 @@ class Recordings:
         self._denied = denied
         self._shelf = Shelf()
         self._runs = Runs()
-        self._brought = Brought(lambda folder: self._worker.submit(self._drop, folder))
+        self._brought = Brought(self._drop_soon)
         # One thread: a look into a recording must not take the processors from conversations.
         self._worker = ThreadPoolExecutor(1, "recordings")
 
@@ -140,6 +140,9 @@ class Recordings:
     def _live(self, name: str) -> bool:
         """Whether the session of a recording, by the name of its folder, still runs."""
         return self._session_runs(session_of(name))
+
+    def _drop_soon(self, folder: Path) -> None:
+        self._worker.submit(self._drop, folder)
 
     def _drop(self, folder: Path) -> None:
         self._shelf.forget(folder)
