@@ -155,6 +155,13 @@ class TwilioLine(_Web):
         event = {"event": "start", "sequenceNumber": "1", "start": start, "streamSid": self._stream}
         self._socket.send(json.dumps(event))
 
+    async def close(self) -> None:
+        if not self._closing:
+            stop = {"accountSid": "AC" + "0" * 32, "callSid": f"CA{self._number:032x}"}
+            event = {"event": "stop", "sequenceNumber": str(self._chunk + 2), "stop": stop, "streamSid": self._stream}
+            self._socket.send(json.dumps(event))
+        await super().close()
+
     def send(self, frame: bytes) -> None:
         self._chunk += 1
         self._socket.send(
