@@ -20,7 +20,7 @@ from sessions.core.timeline import Ticks, Word, from_ms
 
 E = TypeVar("E")
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 """Seconds after which a test that hears nothing has failed."""
 
 MINUTE: Ticks = from_ms(60_000)

