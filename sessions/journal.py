@@ -30,7 +30,7 @@ from .codes_track import FILE as CODES
 from .codes_track import CodedPcm, CodesTrack
 from .core.config import SessionConfig
 from .core.effects import AdmitFrame, Effect
-from .core.events import AudioArrived, ConfigUpdate, DuplexFrame, EngineAudio, Event, ItemCreate
+from .core.events import AudioArrived, ConfigUpdate, DuplexFrame, EngineAudio, Event, ItemCreate, PlaybackReported
 from .core.records import Plain, read_as, to_plain
 from .core.state import Abilities
 from .core.timeline import TICK_RATE, Ticks, ticks_per_sample
@@ -312,6 +312,8 @@ class _Files:
         self._generated: Ticks = 0
         self._chapter_from: Ticks = began.now
         self._finished = False
+        self._harmless: str | None = None
+        """A response whose name holds no secret."""
 
     def open(self, manifest: dict[str, Plain]) -> None:
         self.folder.mkdir(parents=True)
@@ -381,8 +383,19 @@ class _Files:
             elif isinstance(event, ItemCreate) and event.audio is not None:
                 track = self._user(event.audio, pcm, rate)
         line = self._writer.event(self._number, event, now, track, at)
-        self._lines.write(self._redactor.line(line) if kind not in NUMBERS else line)
+        self._lines.write(line if kind in NUMBERS else self._redacted(event, line))
         self.placement.event(event, now)
+
+    def _redacted(self, event: Event, line: str) -> str:
+        # Reports of playback come for every frame, and only the name of the response in them could hold a secret.
+        if type(event) is not PlaybackReported:
+            return self._redactor.line(line)
+        if event.response == self._harmless:
+            return line
+        redacted = self._redactor.line(line)
+        if redacted == line:
+            self._harmless = event.response
+        return redacted
 
     def _code(self, at: Ticks, pcm: CodedPcm) -> None:
         if self._codes is None:

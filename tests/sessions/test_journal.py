@@ -26,6 +26,7 @@ from sessions.core.events import (
     EngineText,
     Event,
     ItemCreate,
+    PlaybackReported,
 )
 from sessions.core.fence import Fence
 from sessions.core.notices import CommandFailed, PlaybackCleared
@@ -424,6 +425,17 @@ def test_secrets_are_written_nowhere(tmp_path: Path) -> None:
     assert shaped not in told
     assert lines[0]["event"]["text"] == "I have [redacted] and [redacted]"
     assert secret not in repr(recorder.policy)
+
+
+def test_a_secret_in_place_of_a_response_that_is_reported_is_not_written(tmp_path: Path) -> None:
+    secret = "sk-abcdefghijklmnop0123"
+    recorder = recorder_with(tmp_path)
+    journal = begin(recorder)
+    for response in ("resp_1", "resp_1", secret, secret, "resp_1"):
+        journal.event(PlaybackReported(response, 960), 0, None, 0)
+    journal.close("end")
+    names = [line["event"]["response"] for line in written(recorder, journal) if "event" in line]
+    assert names == ["resp_1", "resp_1", "[redacted]", "[redacted]", "resp_1"]
 
 
 class Notes:
