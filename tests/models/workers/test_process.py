@@ -129,12 +129,9 @@ def test_what_goes_wrong_while_loading_arrives_as_the_same_error(
 
 
 def test_a_worker_that_does_not_get_ready_is_given_up() -> None:
-    seen: list[str] = []
+    # How far it gets in that time is the machine's affair.
     with pytest.raises(WorkerError, match="not ready after 2 s"):
-        WorkerEngine(
-            ProcessLaunch(puppet.never), watch=Watch(loading=2, stop=0.1), progress=lambda stage, _: seen.append(stage)
-        )
-    assert seen[-1] == "waiting for ever"
+        WorkerEngine(ProcessLaunch(puppet.never), watch=Watch(loading=2, stop=0.1))
 
 
 def test_kill_9_in_mid_utterance_ends_the_session_by_name_with_no_stale_audio_and_the_next_one_works() -> None:
