@@ -215,6 +215,10 @@ class CascadeWorkers:
         if found.where is not None:
             self._workers[found.where].send(Call(side, method, arguments, found.placing))
 
+    def tell_all(self, call: Call) -> None:
+        for worker in self._workers:
+            worker.send(call)
+
     def stale(self, newest: Fence, given: Fence) -> bool:
         if given.order < newest.order:
             self._counters["requests_stale"] += 1
@@ -423,6 +427,14 @@ class CascadeEngine:
                 found.mouth = None
                 self._workers.call(found, "engine", "close", session)
                 self._workers.gone(session)
+
+    def held(self, tenant: str) -> Mapping[str, int]:
+        """See `Retains.held`. Only the workers know how many states there are; none are told."""
+        return {}
+
+    def forget(self, tenant: str) -> None:
+        """See `Retains.forget`. Every worker is told, and does not answer; one that starts anew has nothing."""
+        self._workers.tell_all(Call("engine", "forget", (tenant,)))
 
     def shutdown(self) -> None:
         """End the workers, and with them perception. Idempotent."""

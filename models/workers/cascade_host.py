@@ -18,7 +18,7 @@ from .messages import Beat, Call, Command, Note, Ready, Said, Side, Stop
 log = logging.getLogger(__name__)
 
 METHODS: Final[Mapping[Side, frozenset[str]]] = {
-    "engine": frozenset({"start", "grant", "cancel", "advance", "close"}),
+    "engine": frozenset({"start", "grant", "cancel", "advance", "close", "forget"}),
     "perception": frozenset({"feed", "play", "hush", "transcribe", "assess", "cancel", "forget", "close"}),
 }
 """What may be called besides `open`."""

@@ -38,6 +38,10 @@ class Mouth:
     def __init__(self) -> None:
         self._sessions: dict[str, tuple[Fence, Emit]] = {}
         self._asked: dict[str, StartResponse] = {}
+        self.forgotten: list[str] = []
+
+    def forget(self, tenant: str) -> None:
+        self.forgotten.append(tenant)
 
     def open(self, fence: Fence, config: SessionConfig, emit: Emit) -> None:
         if fence.session not in self._sessions and len(self._sessions) >= SLOTS:

@@ -24,7 +24,7 @@ from sessions.core.effects import AssessTurn, GrantCredit, OpenPerception, Start
 from sessions.core.events import EngineAudio, EngineDone, Event, SpeechProbability, Transcript
 from sessions.core.fence import Fence
 from sessions.core.timeline import from_ms
-from sessions.ports import Busy
+from sessions.ports import Busy, Retains
 from tests.models.workers import puppet, puppet_cascade
 from tests.models.workers.puppet import voice
 from tests.models.workers.puppet_cascade import PIECE, RATE, SLOTS
@@ -311,3 +311,18 @@ def test_a_call_that_fails_harms_no_other_and_an_engine_without_room_says_so() -
     host.receive(Stop(), said.append)
     host.receive(Call("engine", "open", (A, SessionConfig()), 9), said.append)
     assert len(said) == 1
+
+
+def test_what_is_kept_of_a_tenant_is_forgotten_by_every_worker() -> None:
+    mouth = puppet_cascade.Mouth()
+    Cascade(mouth, puppet_cascade.Ear(), SLOTS, lambda: None).host().receive(
+        Call("engine", "forget", ("acme",)), lambda note: None
+    )
+    assert mouth.forgotten == ["acme"]
+    with cascade(2) as workers:
+        assert isinstance(workers.engine, Retains)
+        workers.engine.forget("acme")
+        mouth_here, _ = begun(workers)
+        ask(workers, "r1")
+        mouth_here.until(is_audio)
+        assert workers.counters["calls_failed"] == 0
