@@ -71,6 +71,11 @@ class JsonFormatter(logging.Formatter):
         return self._clean(json.dumps(told, ensure_ascii=False))
 
 
+def _worth_telling(record: logging.LogRecord) -> bool:
+    """uvicorn tells each handshake that was refused as an error, one line for every stranger; it is counted instead."""
+    return record.msg != "ASGI callable returned without completing handshake."
+
+
 def start_logging(
     level: str,
     form: str = "text",
@@ -83,6 +88,7 @@ def start_logging(
     handler = logging.StreamHandler()
     handler.setFormatter(JsonFormatter(clean) if form == "json" else TextFormatter(clean))
     logging.basicConfig(level=level.upper(), handlers=[handler])
+    logging.getLogger("uvicorn.error").addFilter(_worth_telling)
     least = max(logging.getLogger().level, logging.WARNING)
     # At its debug level uvicorn writes every header of a handshake down, and a key stands in one of them. At its info
     # level it tells each connection, and where it listens, which is told better elsewhere. httpx tells every address
