@@ -174,7 +174,6 @@ def test_an_image_and_speech_go_in_and_text_and_sound_come_out(
         done = page.wait_event("response.done", mark).event["response"]
         assert (cleared.event["response"], done["id"], done["status"]) == (response, response, "cancelled")
         page.page.wait_for_selector(".caption[data-side=agent][data-state=interrupted] .remark")
-        quiet_from = cleared.at
 
         # Dropped and pasted, and asked about aloud: it goes along with what is said.
         small = picture(page, 64, 48)
@@ -191,15 +190,17 @@ def test_an_image_and_speech_go_in_and_text_and_sound_come_out(
         page.sounded(0.3, since=said_at)
         assert len(shown(page)) == 3
         recording = page.recording()
+        gates = page.gates(recording)
         assert page.faults == []
         kinds = [one.event["item"]["content"] for one in page.events()[mark:] if one.type == "conversation.item.added"]
         assert [[part["type"] for part in content] for content in kinds][:2] == [["input_image"], ["input_image"]]
-    # Sound came of both answers, and none of the first behind the cut: the second can begin only once it was asked for.
+    # Sound came of both answers, and none while the page's gate was shut between them.
     rate, agent = recording.rate, recording.agent
-    cut, asked = recording.sample(quiet_from), recording.sample(said_at)
-    assert loud_between(agent, rate, 0, cut) > 200
-    assert loud_between(agent, rate, cut + rate // 50, asked) == 0
-    assert loud_between(agent, rate, asked, 1 << 40) > 100
+    shut = next(sample for sample, muted in gates if muted)
+    opened = next(sample for sample, muted in gates if not muted and sample > shut)
+    assert loud_between(agent, rate, 0, shut) > 100
+    assert loud_between(agent, rate, shut + rate // 50, opened) == 0
+    assert loud_between(agent, rate, opened, 1 << 40) > 100
     server.stop()
     (folder,) = [path for path in recordings.iterdir() if path.is_dir()]
     result = rerun(folder)
