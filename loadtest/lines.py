@@ -81,7 +81,7 @@ class _Web:
 
     async def close(self) -> None:
         self._closing = True
-        self._socket.close()
+        await self._socket.close()
 
     def _broke(self) -> None:
         if not self._closing:

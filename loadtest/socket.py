@@ -6,15 +6,18 @@ The protocol is that of the library `websockets`, without its asyncio connection
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from websockets.client import ClientProtocol
 from websockets.frames import Frame, Opcode
 from websockets.http11 import Response
+from websockets.protocol import State
 from websockets.uri import parse_uri
 
 CONNECT_WITHIN = 60.0
+GOODBYE_WITHIN = 5.0
 
 
 class Refused(ConnectionError):
@@ -32,6 +35,7 @@ class Socket(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._open: asyncio.Future[None] | None = None
         self._fragments = b""
+        self._gone = asyncio.Event()
 
     async def connect(self) -> None:
         """Raises `Refused` where the server says no, OSError where none answers."""
@@ -44,7 +48,7 @@ class Socket(asyncio.Protocol):
 
     def send(self, text: str | bytes) -> None:
         """Send a text message; nothing happens where the connection is over."""
-        if self._transport is None or self._transport.is_closing():
+        if self._transport is None or self._transport.is_closing() or self._protocol.state is not State.OPEN:
             return
         self._protocol.send_text(text.encode() if isinstance(text, str) else text)
         self._transport.writelines(self._protocol.data_to_send())
@@ -58,13 +62,20 @@ class Socket(asyncio.Protocol):
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
 
-    def close(self) -> None:
-        """Leave as a client does that is in a hurry: a close frame, and gone."""
-        if self._transport is not None and not self._transport.is_closing():
-            if self._open is not None and self._open.done():
-                self._protocol.send_close(1000)
-                self._transport.writelines(self._protocol.data_to_send())
-            self._transport.close()
+    async def close(self) -> None:
+        """Say goodbye and read on until the server has gone: who hangs up with something unread resets the connection,
+        and what was sent last may never arrive."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        if self._open is not None and self._open.done():
+            transport.resume_reading()
+            self._protocol.send_close(1000)
+            transport.writelines(self._protocol.data_to_send())
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(GOODBYE_WITHIN):
+                    await self._gone.wait()
+        transport.abort()
 
     # --- asyncio's side ----------------------------------------------------------------------------------------------
 
@@ -81,10 +92,10 @@ class Socket(asyncio.Protocol):
                 self._framed(event)
             elif isinstance(event, Response):
                 self._answered(event)
-        assert self._transport is not None
-        waiting = self._protocol.data_to_send()
-        if waiting and not self._transport.is_closing():
-            self._transport.writelines([part for part in waiting if part])
+        transport = self._transport
+        waiting = [part for part in self._protocol.data_to_send() if part]
+        if transport is not None and waiting and not transport.is_closing():
+            transport.writelines(waiting)
 
     def _answered(self, response: Response) -> None:
         if self._open is None or self._open.done():
@@ -96,7 +107,9 @@ class Socket(asyncio.Protocol):
             self._open.set_exception(Refused(f"{response.status_code} {body}"))
 
     def _framed(self, frame: Frame) -> None:
-        if frame.opcode is Opcode.TEXT and frame.fin:
+        if frame.opcode is Opcode.CLOSE:
+            self._gone.set()
+        elif frame.opcode is Opcode.TEXT and frame.fin:
             self._take(bytes(frame.data).decode())
         elif frame.opcode in (Opcode.TEXT, Opcode.CONT):
             self._fragments += bytes(frame.data)
@@ -107,4 +120,5 @@ class Socket(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         if self._open is not None and not self._open.done():
             self._open.set_exception(error or Refused("the connection ended before it was open"))
+        self._gone.set()
         self._lost()
