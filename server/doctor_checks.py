@@ -46,9 +46,9 @@ LIBRARIES: Final = (
 )
 """Distribution, and the module of it that must be there."""
 EMBEDDED: Final = (
+    ("onnx", "onnx"),
     ("onnxruntime", "onnxruntime"),
     ("ctranslate2", "ctranslate2"),
-    ("onnx", "onnx"),
     ("tokenizers", "tokenizers"),
     ("gguf", "gguf"),
     ("hibari-tts", "hibari"),
