@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from loadtest.person import BREAK
 from loadtest.simulation.coalesce import Coalescer
 from loadtest.simulation.places import Node, Worker
 from sessions.core.config import SessionConfig, TurnConfig
@@ -368,7 +369,7 @@ class Call:
         if isinstance(effect.notice, PlaybackStopped) and self._core.session.state.active is None:
             self._quiet()
             if self._onset == NEVER and self._said is None:
-                pause = self._cluster.behaviour.pause * self._chance.uniform(0.5, 1.5)
+                pause = BREAK + self._cluster.behaviour.pause * self._chance.uniform(0.5, 1.5)
                 self._will_say(self._cluster.behaviour.questions, pause, over=False)
 
     def _timer(self, effect: SetTimer) -> None:

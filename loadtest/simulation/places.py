@@ -84,8 +84,8 @@ class Node:
         self.busy += took
         stretched = took / max(1.0 - FULL, 1.0 - self.load)
         begin = max(self.clock.now, self._free_at)
-        self._free_at = begin + round((stretched + self._behind) * TICK_RATE)
-        return self._free_at
+        self._free_at = begin + round(stretched * TICK_RATE)
+        return self._free_at + round(self._behind * TICK_RATE)
 
     def hearing(self) -> Ticks:
         """How long a window of speech detection takes now."""
