@@ -137,7 +137,12 @@ class Caller:
             elif self._writer is not None:
                 self._writer.write(message if isinstance(message, bytes) else message.encode())
         except (websockets.ConnectionClosed, ConnectionError):
-            self.over.set()
+            self._end()
+
+    def _end(self) -> None:
+        """The server has hung up: who waits for anything of this call waits no longer."""
+        for event in (self.over, self.spoken, self.news):
+            event.set()
 
     def say(self, pcm: Samples) -> None:
         """Say `pcm`, at the peer's rate, after what is being said."""
@@ -174,15 +179,13 @@ class Caller:
                 await self._take(message)
         finally:
             self.figures.closed = f"{socket.close_code} {socket.close_reason}".strip()
-            self.over.set()
-            self.news.set()
+            self._end()
 
     async def _read_stream(self, reader: asyncio.StreamReader) -> None:
         while data := await reader.read(4096):
             await self._take(data)
         self.figures.closed = "closed"
-        self.over.set()
-        self.news.set()
+        self._end()
 
     async def _take(self, message: Message) -> None:
         figures = self.figures

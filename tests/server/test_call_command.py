@@ -76,3 +76,12 @@ def test_what_is_wrong_is_said_in_a_line(
 def test_a_file_that_is_not_there_is_said_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["call", str(tmp_path / "none.wav"), "--vendor", "twilio"]) == 2
     assert "none.wav" in capsys.readouterr().err
+
+
+def test_a_call_that_the_server_refuses_ends(speech: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without the signature that the server wants."""
+    with ServerProcess("scripted", script(1.0), arguments=["--phone-secret", "twilio=secret"]) as process:
+        status = main(["call", str(speech), "--vendor", "twilio", "--url", f"ws://127.0.0.1:{process.port}"])
+    assert status == 1
+    said = capsys.readouterr()
+    assert "no call at" in said.err or "no sound came" in said.err
