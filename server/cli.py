@@ -13,7 +13,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
-from . import models_command, plan_command, tenant_command
+from . import models_command, plan_command, tenant_options
 from . import settings as settings_module
 from .replay_options import (
     EXPLAIN_EXAMPLES,
@@ -181,13 +181,13 @@ def _parser() -> argparse.ArgumentParser:
         )
     )
 
-    tenant_command.add_options(
+    tenant_options.add_options(
         command(
             "tenant",
             "who may use a server: tenants, their keys and limits, and what is kept of them",
             "Tenants in a file that holds no key, only digests; and every piece of state of a tenant or a session, "
             "listed and deleted.",
-            tenant_command.EXAMPLES,
+            tenant_options.EXAMPLES,
         )
     )
 
@@ -342,7 +342,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if command == "models":
             return models_command.models(options)
         if command == "tenant":
-            return tenant_command.tenant(options)
+            from .tenant_command import tenant
+
+            return tenant(options)
         if command == "plan":
             return plan_command.plan(options)
         if command == "doctor":

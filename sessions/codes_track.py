@@ -135,6 +135,10 @@ class CodedPcm(bytes):
         made.span = span
         return made
 
+    def __reduce__(self) -> tuple[type[CodedPcm], tuple[bytes, CodeSpan]]:
+        """For the way between processes."""
+        return CodedPcm, (bytes(self), self.span)
+
 
 @dataclass(slots=True)
 class _Pending:

@@ -82,7 +82,7 @@ def test_a_spoken_question_is_answered_in_speech_that_says_what_its_transcript_s
 
 
 def test_push_to_talk_commits_and_asks_by_itself(server: ServerProcess, hear: Hear, tmp_path: Path) -> None:
-    clip = question("What language do people speak in Brazil?")
+    clip = question(CAPITAL)
     result = run_client(
         FAMILY,
         "spoken_question",

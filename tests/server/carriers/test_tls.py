@@ -25,6 +25,7 @@ from websockets.uri import parse_uri
 from server.carriers import tls as tls_module
 from server.carriers import uvicorn_websocket as wire_module
 from server.carriers.tls import TlsTransport, http_over_tls
+from server.carriers.uvicorn_http import bounded_http
 from server.carriers.uvicorn_websocket import EXTENSION, NOT_SENT_MAX, BoundedWebSocketProtocol
 from server.tls import self_signed
 
@@ -175,7 +176,7 @@ def serve(
         routes = [Route("/page", page, methods=["GET", "POST"]), Route("/large", large), WebSocketRoute("/", endpoint)]
         config = uvicorn.Config(
             Starlette(routes=routes),
-            http=http_over_tls(context),
+            http=http_over_tls(context, bounded_http(lambda name: None)),
             ws=BoundedWebSocketProtocol,
             lifespan="off",
             log_level="critical",

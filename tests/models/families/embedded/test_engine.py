@@ -236,6 +236,12 @@ class Reader(Reciter):
     def release(self, session: str) -> None:
         self.released.append((session, bool(self.gone)))
 
+    def held(self, tenant: str) -> int:
+        return sum(one == tenant for one, *_ in self.ahead)
+
+    def forget(self, tenant: str) -> None:
+        self.ahead = [one for one in self.ahead if one[0] != tenant]
+
 
 def test_what_begins_every_prompt_is_read_before_anybody_asks_and_released_at_the_end() -> None:
     ear, thinker = Ear(), Reader(*pieces("One."))
