@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import random
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -209,3 +210,11 @@ def test_sixteen_codebooks_of_1024_take_little_more_than_two_kilobits_a_second(t
             track.write(at, count * codec.frame_ticks, CodeSpan(codec, 1, at, second * 12 + first, given))
     track.close()
     assert 1_900 < 8 * (tmp_path / FILE).stat().st_size / seconds < 2_200
+
+
+def test_samples_that_know_their_codes_pass_between_processes() -> None:
+    given = frames(2)
+    pcm = CodedPcm(b"\x01\x02" * 300, span(1, 960, 0, given))
+    there = pickle.loads(pickle.dumps(pcm))
+    assert isinstance(there, CodedPcm)
+    assert (bytes(there), there.span) == (bytes(pcm), pcm.span)
