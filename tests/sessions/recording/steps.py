@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
 from sessions.core.config import SessionConfig
-from sessions.core.events import Event
+from sessions.core.events import Event, OwnershipTaken
+from sessions.core.records import Plain
 from sessions.core.session import Session
 from sessions.core.state import Abilities
 from sessions.journal import Recorder
@@ -16,14 +19,26 @@ from tests.sessions.core.visits import Visits
 
 
 @dataclass
-class Driven:
-    """One session and all its steps."""
+class Part:
+    """What one owner of a session handled, which is what it records.
 
-    name: str
+    `state`: how it found the session, if another had begun it; `behind`: without the last that the other handled.
+    """
+
     incarnation: int
     config: SessionConfig
-    abilities: Abilities
+    state: Mapping[str, Plain] | None = None
+    behind: bool = False
     steps: list[Step] = field(default_factory=list)
+
+
+@dataclass
+class Driven:
+    """One session, with a part for each of its owners."""
+
+    name: str
+    abilities: Abilities
+    parts: list[Part]
 
 
 @dataclass
@@ -32,17 +47,25 @@ class Watching(Visits):
 
     driven: list[Driven] = field(default_factory=list)
     _session: Session | None = None
+    _last: Session | None = None
+    """The session as it last handled something."""
 
     def before(self, session: Session, event: Event, now: int) -> None:
         state = session.state
+        if isinstance(event, OwnershipTaken) and event.incarnation > state.incarnation:
+            found = cast(Mapping[str, Plain], session.snapshot())
+            behind = self._last is not None and self._last.snapshot() != found
+            self.driven[-1].parts.append(Part(event.incarnation, state.config, found, behind))
+            return
         # One that was restored from a snapshot in the middle goes on as the one that it was.
         fresh = session is not self._session and not state.opened and not state.closed and state.serial == 0
-        if fresh and state.now == 0:
+        if fresh and state.now == 0 and state.incarnation == 1:
             self._session = session
-            self.driven.append(Driven(state.session, state.incarnation, state.config, state.abilities))
+            self.driven.append(Driven(state.session, state.abilities, [Part(1, state.config)]))
 
     def after(self, session: Session, step: Step) -> None:
-        self.driven[-1].steps.append(step)
+        self._last = session
+        self.driven[-1].parts[-1].steps.append(step)
 
 
 def drive(sessions: int, seed: int = 0) -> list[Driven]:
@@ -57,14 +80,14 @@ def drive(sessions: int, seed: int = 0) -> list[Driven]:
     return watching.driven[:sessions]
 
 
-def write(root: Path, driven: Driven) -> Path:
-    """Record a driven session below `root`; returns its folder. There is no audio: the machine has none."""
+def write(root: Path, driven: Driven) -> None:
+    """Record the parts of a driven session below `root`, without audio: the machine has none."""
     recorder = Recorder(root)
-    journal = recorder.open(driven.name, driven.incarnation, driven.config, driven.abilities, 24_000)
-    for step in driven.steps:
-        journal.event(step.event, step.now, None, 0)
-        journal.effects(step.effects)
-    journal.close("end")
+    for part in driven.parts:
+        journal = recorder.open(driven.name, part.incarnation, part.config, driven.abilities, 24_000, state=part.state)
+        for step in part.steps:
+            journal.event(step.event, step.now, None, 0)
+            journal.effects(step.effects)
+        journal.close("end")
     recorder.close()
     assert recorder.faults == 0
-    return journal.folder

@@ -54,5 +54,8 @@ def test_sessions_of_every_kind_replay_identically_in_every_process(tmp_path: Pa
         write(tmp_path / f"{number:04}", one)
     results = {again(tmp_path, seed) for seed in ("0", "1", "4242")}
     ((events, _),) = results
-    assert events == sum(len(one.steps) for one in driven)
+    parts = [part for one in driven for part in one.parts]
+    assert events == sum(len(part.steps) for part in parts)
     assert len(driven) == count
+    assert any(part.state is not None and not part.behind for part in parts), "no session was taken over as it was"
+    assert any(part.behind for part in parts), "no session was taken over without its last events"
