@@ -198,6 +198,9 @@ class SmolLM2Thinker:
 
         Where somebody more urgent waits, what has been written becomes part of the prompt and the rest is generated
         later: reading it again costs less than keeping the state of many responses in memory.
+
+        The rest may be worded otherwise than without the pause: read at once the same tokens get slightly other scores
+        (int8) than written one by one, and what was written before the pause does not count as a repetition any more.
         """
         written: list[str] = []
         failures: list[Exception] = []

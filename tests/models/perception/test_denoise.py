@@ -170,11 +170,19 @@ def test_speech_is_found_where_it_was(deep_filter: DeepFilter) -> None:
         assert abs(clean[1] - plain[1]) <= 2, clip.name
 
 
+MARGIN = 0.05
+"""Of word error rates over the test split (24 questions, 179 words). At 5 dB the recognizer guesses: where it takes one
+question for another sentence, which a bit that another processor rounds otherwise may decide, up to 8 words are lost or
+won at once, 4.5 %. By clips in pairs the difference has a standard error of 4.5 points (white) and 7.3 (babble).
+"""
+
+
 @pytest.mark.models
 @pytest.mark.parametrize("sound", [white, babble])
 def test_spoken_questions_in_noise_are_understood_no_worse(deep_filter: DeepFilter, sound: Noise) -> None:
+    """All questions of the split, which noise reduction should help; `MARGIN` is for what only looks like harm."""
     recognizer = Recognizer(model("whisper-base"))
-    clips = load("questions", "test")[:12]
+    clips = load("questions", "test")
     noisy = [at_5_db(clip, sound(len(clip.pcm), seed)) for seed, clip in enumerate(clips)]
 
     def errors(heard: list[np.ndarray]) -> float:
@@ -183,4 +191,4 @@ def test_spoken_questions_in_noise_are_understood_no_worse(deep_filter: DeepFilt
 
     before, after = errors(noisy), errors([cleaned(deep_filter, pcm) for pcm in noisy])
     print(f"word error rate at 5 dB of {sound.__name__}: {before:.1%} as it is, {after:.1%} with noise reduction")
-    assert after <= before
+    assert after <= before + MARGIN

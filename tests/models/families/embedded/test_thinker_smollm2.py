@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 
 from models import assets
+from models.families.embedded import chatml
 from models.families.embedded.engine import EmbeddedEngine
 from models.families.embedded.stop import Stop
 from models.families.embedded.talker_hibari import HibariTalker
 from models.families.embedded.thinker import TextPiece, ThinkerError, Thinking, ThinkRequest, Thought, ToolCall
-from models.families.embedded.thinker_smollm2 import TOKEN_BYTES, SmolLM2Thinker
+from models.families.embedded.thinker_smollm2 import TOKEN_BYTES, Prompt, SmolLM2Thinker
 from sessions.core.config import SessionConfig, Tool
 from sessions.core.context import ContextEntry
 from sessions.core.events import EngineDone
@@ -167,31 +168,66 @@ def test_after_a_tools_output_it_speaks(thinker: SmolLM2Thinker) -> None:
     assert calls == []
 
 
+class _Asked(Stop):
+    """Tells when it is looked at: by somebody who has just got in the line of the gate."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = threading.Event()
+
+    def __bool__(self) -> bool:
+        self.asked.set()
+        return super().__bool__()
+
+
 def test_an_urgent_newcomer_goes_first_and_the_other_is_finished_later() -> None:
     thinker = SmolLM2Thinker(assets.ensure(["smollm2"])["smollm2"], cores=1)
-    order: list[str] = []
-    begun = threading.Event()
-    texts: dict[str, str] = {"long": "", "short": ""}
+    asked = request(said("Tell me the history of Rome."), urgency=lambda: (1, from_ms(60_000)))
+    context = chatml.history(asked.context, 256, lambda text: len(thinker.tokens(text)))
+    prompt = thinker.fit(chatml.rules("", ()), context + chatml.opening("assistant"))
+    told: list[Thought] = []
+    heard: list[int] = []
+    """How much the newcomer had told at each token of the other."""
+    begun, newcomer = threading.Event(), _Asked()
 
-    def run(name: str, asked: ThinkRequest) -> None:
-        def tell(thought: Thought) -> None:
-            assert isinstance(thought, TextPiece)
-            texts[name] += thought.text
-            begun.set()
+    def write(after: list[str], hear: Callable[[int], None]) -> list[int]:
+        """The ids with which the model goes on after these tokens, at most 40 with them."""
+        ids: list[int] = []
 
-        thinker.think(asked, tell, Stop())
-        order.append(name)
+        def each(token: int) -> bool:
+            ids.append(token)
+            hear(token)
+            return False
 
-    plenty = request(said("Tell me the history of Rome."), urgency=lambda: (1, from_ms(60_000)), spoken=False)
-    long = threading.Thread(target=run, args=("long", plenty))
-    long.start()
-    assert begun.wait(PATIENCE)
-    run("short", request(said("What is the capital of France?")))
-    long.join(PATIENCE)
-    thinker.close()
-    assert order == ["short", "long"]
-    assert "Paris" in texts["short"]
-    assert len(texts["long"]) > len(texts["short"])
+        thinker.generate(Prompt(prompt.head, [*prompt.tail, *after]), 40 - len(after), asked, Stop(), each)
+        return ids
+
+    def hold(_: int) -> None:
+        heard.append(len(told))
+        begun.set()
+        assert newcomer.asked.wait(PATIENCE)
+
+    interrupted: list[int] = []
+
+    working = threading.Thread(target=lambda: interrupted.extend(write([], hold)))
+    working.start()
+    try:
+        assert begun.wait(PATIENCE)
+        thinker.think(request(said("What is the capital of France?")), told.append, newcomer)
+        working.join(PATIENCE)
+        assert heard[0] == 0
+        assert all(heard[1:])
+        assert "Paris" in "".join(piece.text for piece in told if isinstance(piece, TextPiece))
+        # It was put aside after its first token. Nothing is missing, doubled or cut off there: what comes later is what
+        # the model writes after that token, alone and without a pause.
+        alone = write([], lambda _: None)
+        first = thinker._tokenizer.id_to_token(alone[0])
+        assert interrupted == [alone[0], *write([first], lambda _: None)]
+        assert len(interrupted) > 1
+    finally:
+        newcomer.asked.set()
+        working.join(PATIENCE)
+        thinker.close()
 
 
 def test_a_folder_without_a_model_is_a_typed_failure(tmp_path: Path) -> None:
