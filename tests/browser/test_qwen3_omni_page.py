@@ -198,7 +198,7 @@ def test_an_image_and_speech_go_in_and_text_and_sound_come_out(
     rate, agent = recording.rate, recording.agent
     shut = next(sample for sample, muted in gates if muted)
     opened = next(sample for sample, muted in gates if not muted and sample > shut)
-    assert loud_between(agent, rate, 0, shut) > 100
+    assert loud_between(agent, rate, 0, shut) >= 20  # a frame: it is cut as soon as it is heard
     assert loud_between(agent, rate, shut + rate // 50, opened) == 0
     assert loud_between(agent, rate, opened, 1 << 40) > 100
     server.stop()

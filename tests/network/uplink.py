@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,9 @@ from typing import Final
 
 import numpy as np
 
+from sessions.core.events import AudioArrived
 from sessions.core.timeline import TICK_RATE
+from sessions.replay.reader import Recording
 from tests.bench.report import percentile
 from tests.bench.uplink import packets
 from tests.bench.words import word_error_rate
@@ -119,17 +120,16 @@ def delay(loss: float, jitter_ms: float, seconds: float = 60.0, *, reorder: bool
 def _arrivals(folder: Path) -> tuple[list[float], int]:
     """When each packet's length of the input track was complete, in seconds of the session; the track's ticks before
     what was put in by the clock at its end."""
-    (events,) = folder.glob("*/events.jsonl")
+    (recorded,) = (path for path in folder.iterdir() if path.is_dir())
     arrived: list[float] = []
     length = 0
-    for line in events.read_text().splitlines():
-        record = json.loads(line)
-        event = record.get("event", {})
-        if event.get("type") == "AudioArrived":
-            while (len(arrived) + 1) * PACKET <= event["end"]:
-                arrived.append(record["now"] / TICK_RATE)
-            if not event.get("concealed", False):
-                length = event["end"]
+    for step in Recording(recorded).steps():
+        event = step.event
+        if isinstance(event, AudioArrived):
+            while (len(arrived) + 1) * PACKET <= event.end:
+                arrived.append(step.now / TICK_RATE)
+            if not event.concealed:
+                length = event.end
     return arrived, length
 
 
