@@ -45,7 +45,11 @@ def test_what_goes_together_is_taken(right: dict[str, Any]) -> None:
         ({"engine": "qwen3-omni", "random_weights": "huge"}, "--random-weights huge", "there is only tiny"),
         ({"engine": "qwen3-omni", "checkpoint": Path("/nonexistent")}, "--checkpoint /nonexistent", "no such folder"),
         ({"checkpoint": Path()}, "--checkpoint", "for --engine moshi or --engine qwen3-omni"),
-        ({"engine": "qwen3-omni", "random_weights": "tiny", "worker": "process"}, "--worker process", "choose one of them"),
+        (
+            {"engine": "qwen3-omni", "random_weights": "tiny", "worker": "process"},
+            "--worker process",
+            "choose one of them",
+        ),
         ({"engine": "vllm-omni"}, "--engine vllm-omni", "needs --engine-url ws://HOST:PORT and --engine-model NAME"),
         ({"engine": "vllm-omni", "engine_url": "ws://h"}, "--engine vllm-omni", "--engine-model NAME"),
         ({**VLLM, "engine_url": "h:8099"}, "--engine-url h:8099", "must begin with ws:// or wss://"),
