@@ -14,14 +14,14 @@ from sessions.core.records import RecordError, to_plain
 from sessions.core.timeline import Ticks
 from sessions.recording.lines import SERIES, LineReader, Writer, text
 
-from .steps import Driven, drive
+from .steps import Part, drive
 
 FENCE = Fence("sess_t", 1, 0)
 
 
 @pytest.fixture(scope="module")
-def driven() -> list[Driven]:
-    return drive(40, seed=3)
+def driven() -> list[Part]:
+    return [part for one in drive(40, seed=3) for part in one.parts]
 
 
 def read(lines: list[str]) -> list[tuple[int, Ticks, Event, list[Effect]]]:
@@ -37,7 +37,7 @@ def read(lines: list[str]) -> list[tuple[int, Ticks, Event, list[Effect]]]:
     return found
 
 
-def test_every_event_and_effect_comes_back_as_it_was(driven: list[Driven]) -> None:
+def test_every_event_and_effect_comes_back_as_it_was(driven: list[Part]) -> None:
     kinds: set[type] = set()
     for one in driven:
         writer = Writer()
@@ -52,7 +52,7 @@ def test_every_event_and_effect_comes_back_as_it_was(driven: list[Driven]) -> No
     assert len(kinds) > (len(get_args(Event)) + len(get_args(Effect))) * 3 // 4
 
 
-def test_the_text_of_a_record_is_that_of_its_plain_form(driven: list[Driven]) -> None:
+def test_the_text_of_a_record_is_that_of_its_plain_form(driven: list[Part]) -> None:
     for one in driven[:10]:
         for step in one.steps:
             for record in (step.event, *step.effects):
