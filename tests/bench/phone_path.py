@@ -7,14 +7,9 @@ As `tests.bench.websocket_path`, whose words on clock, system calls, `--vad` and
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import cProfile
-import gc
-import hashlib
 import json
-import pstats
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -35,8 +30,7 @@ from sessions.core.config import SessionConfig, TurnConfig
 from sessions.core.timeline import from_ms
 from sessions.counters import Counters
 from sessions.manager import SessionManager
-from sessions.virtual_clock import run
-from tests.bench.websocket_path import FRAME_S, HANDSHAKE, SAMPLES, Quiet, Wire, masked
+from tests.bench.websocket_path import FRAME_S, HANDSHAKE, SAMPLES, Counted, Quiet, Wire, command, masked
 
 MEDIA = b'{"event":"media"'
 MARK = b'{"event":"mark"'
@@ -119,43 +113,19 @@ async def scene(calls: int, seconds: float, vad: bool, profile: cProfile.Profile
     said = [[spoken(f"MZ{number}", payloads, frame, number) for number in range(calls)] for frame in range(frames)]
     # Each has its own moment in the 20 ms, as people have.
     step = FRAME_S / calls
-    gc.collect()
-    gc.disable()
-    if profile is not None:
-        profile.enable()
-    began = time.process_time()
-    for messages in said:
-        for protocol, message in zip(protocols, messages, strict=True):
-            protocol.data_received(message)
-            await asyncio.sleep(step)
-    used = time.process_time() - began
-    if profile is not None:
-        profile.disable()
-    gc.enable()
-    sent = sum(wire.frames for wire in wires)
-    digest = hashlib.sha256(b"".join(wire.digest.digest() for wire in wires)).hexdigest()[:16]
+    with Counted(profile) as counted:
+        for messages in said:
+            for protocol, message in zip(protocols, messages, strict=True):
+                protocol.data_received(message)
+                await asyncio.sleep(step)
+    found = counted.found(wires)
     await manager.close()
     for protocol in protocols:
         protocol.connection_lost(None)
     await asyncio.sleep(0.01)
     engine.shutdown()
-    return used / sent, digest
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.phone_path", description=__doc__)
-    parser.add_argument("--calls", type=int, default=20)
-    parser.add_argument("--seconds", type=float, default=0.5)
-    parser.add_argument("--repeat", type=int, default=20, help="the least of so many counts (default: 20)")
-    parser.add_argument("--vad", action="store_true")
-    parser.add_argument("--profile", action="store_true")
-    options = parser.parse_args()
-    profile = cProfile.Profile() if options.profile else None
-    found = [run(scene(options.calls, options.seconds, options.vad, profile)) for _ in range(options.repeat)]
-    print(f"{min(cost for cost, _ in found) * 1e6:.1f} µs a frame (both ways), digest {found[0][1]}")
-    if profile is not None:
-        pstats.Stats(profile).sort_stats("tottime").print_stats(50)
+    return found
 
 
 if __name__ == "__main__":
-    main()
+    command("python -m tests.bench.phone_path", __doc__, "calls", scene)
