@@ -1,7 +1,9 @@
 """Where sent audio lies on the session timeline, and how much of it was heard: from events and effects alone.
 
 The same rules as the ledger's (`sessions.core.playback`): a hold on a carrier that paces moves what it had not
-released; a cut ends what is heard at a content position. Pieces come out once nothing can change them any more.
+released; a cut ends what is heard at a content position. Where the peer reports what sounds, what is heard lies where
+its reports have it, else where the model of the way does. Pieces come out once nothing can change them any more, which
+depends on events alone and not on when they are asked for.
 """
 
 from __future__ import annotations
@@ -14,9 +16,12 @@ from ..core.effects import AdmitFrame, Effect, HoldCarrier, Notify, ResumeCarrie
 from ..core.events import CarrierAttached, Event, PlaybackReported
 from ..core.notices import PlaybackCleared, PlaybackStopped
 from ..core.timeline import TICK_RATE, Ticks
+from .way import Way
 
 PATIENCE: Ticks = 60 * TICK_RATE
 """How long a piece waits for a peer's word on whether it was heard."""
+REPORTED_WITHIN: Ticks = TICK_RATE // 2
+"""How long a piece waits for reports on when it was heard."""
 TOGETHER: Ticks = TICK_RATE // 2
 """Frames that follow each other are one piece up to this length."""
 
@@ -26,7 +31,8 @@ class Piece:
     """Content [start, start + length) of `response`, at `placed_at` on the session timeline.
 
     `source` and `source_start`: the engine's track that it was cut from and where. `pcm`: samples that it is cut from,
-    where they are at hand; its own begin `skip` ticks into them. Pieces of the same frames share them.
+    where they are at hand; its own begin `skip` ticks into them. Pieces of the same frames share them. `way`: how long
+    it was on its way to the ear, once that is known.
     """
 
     response: str
@@ -37,6 +43,7 @@ class Piece:
     source_start: Ticks
     skip: Ticks = 0
     pcm: bytearray = field(default_factory=bytearray)
+    way: Ticks | None = None
 
     @property
     def end(self) -> Ticks:
@@ -60,26 +67,49 @@ class Placement:
     def __init__(self) -> None:
         self._sent: deque[Piece] = deque()
         self._heard: deque[Piece] = deque()
+        self._settled: deque[Piece] = deque()
+        """Of what was heard, what nothing can change any more, at its place."""
         self._growing: tuple[Piece, Piece] | None = None
         """The last of both, while the next frame may be added to them: nothing was taken from them."""
         self._reported: dict[str, Ticks] = {}
         self._over: set[str] = set()
         self._acknowledged = False
         self._paced = False
-        self._delay: Ticks = 0
+        self._way = Way(0)
+        self._sent_until: Ticks = 0
+        """Where the last piece that was settled ended, as it was sent."""
+        self._heard_until: Ticks = 0
+        """Where it ended, as it was heard."""
         self._held_at: Ticks | None = None
         self._now: Ticks = 0
         self._ended = False
 
     def event(self, event: Event, now: Ticks) -> None:
         self._now = now
+        if type(event) is PlaybackReported:
+            self._report(event, now)
+        while self._heard and self._known(self._heard[0]):
+            self._settle(self._taken(self._heard))
         if type(event) is CarrierAttached:
+            # What the carrier before had, and is still to be cut, came by the way before.
+            for piece in self._heard:
+                piece.way = self._way.of(piece.placed_at, piece.length)
             self._acknowledged = event.acknowledged
             self._paced = event.paced
-            self._delay = event.delay
-        elif type(event) is PlaybackReported:
-            before = self._reported.get(event.response, 0)
-            self._reported[event.response] = max(before, event.position)
+            self._way = Way(event.delay)
+
+    def _report(self, event: PlaybackReported, now: Ticks) -> None:
+        """A position is believed where the ledger believes it: it is not beyond what was sent, nor goes back."""
+        before = self._reported.get(event.response, 0)
+        if event.position <= before:
+            return
+        for piece in reversed(self._heard):
+            if piece.response == event.response and piece.start < event.position:
+                into = event.position - piece.start
+                if into <= piece.length:
+                    self._reported[event.response] = event.position
+                    self._way.report(now, now - piece.placed_at - into)
+                return
 
     def effects(self, effects: Sequence[Effect]) -> None:
         """What the core made of the event before; frames among them are admitted by `admit`."""
@@ -153,6 +183,8 @@ class Placement:
     def end(self) -> None:
         """The session is over: nothing changes any more."""
         self._ended = True
+        while self._heard:
+            self._settle(self._taken(self._heard))
 
     def sent(self) -> Iterator[Piece]:
         """Pieces of what was sent that are settled now, in order of place."""
@@ -161,11 +193,9 @@ class Placement:
             yield self._taken(self._sent)
 
     def heard(self) -> Iterator[Piece]:
-        """Pieces of what was heard, at the place where they reached the ear, as far as the model of the way tells."""
-        while self._heard and (self._ended or self._settled(self._heard[0])):
-            piece = self._taken(self._heard)
-            piece.placed_at += self._delay
-            yield piece
+        """Pieces of what was heard that are settled now, at the place where they reached the ear, in order of place."""
+        while self._settled:
+            yield self._settled.popleft()
 
     def _taken(self, pieces: deque[Piece]) -> Piece:
         piece = pieces.popleft()
@@ -173,14 +203,29 @@ class Placement:
             self._growing = None
         return piece
 
-    def _settled(self, piece: Piece) -> bool:
+    def _known(self, piece: Piece) -> bool:
+        """Whether nothing can change any more whether, and where, a piece was heard."""
         limit = self._now if self._held_at is None else self._held_at
-        if piece.end + self._delay > limit:
+        if piece.end + self._way.latest + REPORTED_WITHIN > limit:
             return False
-        if not self._acknowledged or piece.response in self._over:
+        reported = self._reported.get(piece.response)
+        if piece.response in self._over or (reported is None and not self._acknowledged):
             return True
-        known = self._reported.get(piece.response, 0) >= piece.start + piece.length
-        return known or piece.end + PATIENCE <= self._now
+        return (reported or 0) >= piece.start + piece.length or piece.end + PATIENCE <= self._now
+
+    def _settle(self, piece: Piece) -> None:
+        """Place a piece where it was heard."""
+        if piece.way is None:
+            piece.way = self._way.of(piece.placed_at, piece.length, goes_on=piece.placed_at == self._sent_until)
+        self._sent_until = piece.end
+        piece.placed_at += piece.way
+        # Where the way has become shorter, so has what was heard.
+        lost = self._heard_until - piece.placed_at
+        if lost > 0:
+            piece = piece.from_(lost)
+        if piece.length > 0:
+            self._heard_until = piece.end
+            self._settled.append(piece)
 
 
 def _follows(piece: Piece, frame: AdmitFrame) -> bool:

@@ -282,9 +282,10 @@ class WebRtcCarrier:
 
     def _report(self, message: str | bytes) -> None:
         """A playback report, or a heartbeat alone."""
-        self._life.flow(self._loop.time())
+        now = self._loop.time()
+        self._life.flow(now)
         try:
-            events = self._reports.take(message, self._round_trip)
+            events = self._reports.take(message, self._round_trip, now)
         except NoReport:
             self._counts.add(JUNK)
             return

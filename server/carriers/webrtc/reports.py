@@ -20,6 +20,8 @@ MAX_REPORT: Final = 1024
 """Characters of one message."""
 AHEAD_MOST: Final[Ticks] = from_ms(500)
 """Of the way of a report that is made up for at most."""
+SWIFTEST_OF: Final = 5.0
+"""Seconds after which the swiftest report of a time is compared with the next ones' no more than once again."""
 
 
 class NoReport(ValueError):
@@ -33,6 +35,7 @@ class PlaybackReports:
         self._played = played
         self._channel: RTCDataChannel | None = None
         self._latest = float("-inf")
+        self._lateness = _Lateness()
         self._reported: dict[str, Ticks] = {}
         self.epoch = 0
         self.mute_until: int | None = None
@@ -45,23 +48,23 @@ class PlaybackReports:
         self._channel = channel
         return True
 
-    def take(self, message: str | bytes, round_trip: float) -> list[PlaybackReported]:
-        """What a message says of playback, in order; it is answered. `round_trip` in seconds. Raises NoReport."""
+    def take(self, message: str | bytes, round_trip: float, now: float) -> list[PlaybackReported]:
+        """What a message that came at `now` says of playback, in order; it is answered. In seconds. Raises NoReport."""
         timestamp, at = _read(message)
+        late = self._lateness.of(at / 1000, now)
         events: list[PlaybackReported] = []
         # Unordered as the channel is, an older report may come after a newer one.
         if timestamp is not None and at > self._latest:
             self._latest = at
-            events = self._positions(timestamp, round_trip)
+            events = self._positions(timestamp, round_trip / 2 + late)
         self._tell({"at_ms": at})
         return events
 
-    def _positions(self, timestamp: int, round_trip: float) -> list[PlaybackReported]:
+    def _positions(self, timestamp: int, way: float) -> list[PlaybackReported]:
         if self.mute_until is not None and _before(timestamp, self.mute_until):
             # Of the last epoch: what was heard of it is settled.
             return []
-        # The report itself took half a round trip.
-        found = self._played.locate(timestamp, min(round(round_trip / 2 * TICK_RATE), AHEAD_MOST))
+        found = self._played.locate(timestamp, min(round(way * TICK_RATE), AHEAD_MOST))
         if found is None:
             return []
         response, position = found
@@ -89,6 +92,25 @@ class PlaybackReports:
         if channel is not None and channel.readyState == "open":
             state = {"epoch": self.epoch, "mute_until_rtp": self.mute_until, **answer}
             channel.send(json.dumps(state, separators=(",", ":")))
+
+
+class _Lateness:
+    """How much later than the swiftest ones of late a message came, by the clocks of both ends, in seconds.
+
+    Half a round trip is what a message takes at best; busy machines take more, and each time another time.
+    """
+
+    def __init__(self) -> None:
+        self._swiftest = self._swiftest_before = float("inf")
+        self._since = float("-inf")
+
+    def of(self, sent: float, now: float) -> float:
+        took = now - sent
+        if now - self._since > SWIFTEST_OF:
+            # Clocks drift, and a machine that slept has another one.
+            self._swiftest_before, self._swiftest, self._since = self._swiftest, took, now
+        self._swiftest = min(self._swiftest, took)
+        return took - min(self._swiftest, self._swiftest_before)
 
 
 def _read(message: str | bytes) -> tuple[int | None, float]:

@@ -11,8 +11,11 @@ from server.carriers.webrtc.downlink import PACKET, Piece
 from server.carriers.webrtc.playback import LEAD, PlaybackMap
 from server.carriers.webrtc.reports import AHEAD_MOST, NoReport, PlaybackReports
 from sessions.core.events import PlaybackReported
+from sessions.core.timeline import from_ms
 
 ORIGIN = (1 << 32) - 3 * PACKET
+APART = 1000.0
+"""Seconds by which the clocks of page and server differ."""
 
 
 class Channel:
@@ -39,11 +42,14 @@ class Page:
         for index in range(first, first + packets):
             self.played.sent([Piece(response, index * PACKET, PACKET, 0)], PACKET)
 
-    def says(self, packet: int, at: float | None = None, round_trip: float = 0.0) -> list[PlaybackReported]:
-        """That packet number `packet` of the call sounds."""
+    def says(
+        self, packet: int, at: float | None = None, round_trip: float = 0.0, took: float = 0.0
+    ) -> list[PlaybackReported]:
+        """That packet number `packet` of the call sounds at `at` ms, which comes `took` ms later."""
         self._at = self._at + 50 if at is None else at
         stamp = (ORIGIN + packet * PACKET) % (1 << 32)
-        return self.reports.take(json.dumps({"rtp": stamp, "at_ms": self._at}), round_trip)
+        now = APART + (self._at + took) / 1000
+        return self.reports.take(json.dumps({"rtp": stamp, "at_ms": self._at}), round_trip, now)
 
 
 def test_a_report_is_a_position_and_is_answered_with_the_page_s_own_time() -> None:
@@ -55,6 +61,23 @@ def test_a_report_is_a_position_and_is_answered_with_the_page_s_own_time() -> No
 def test_half_of_the_round_trip_has_passed_when_a_report_comes() -> None:
     assert Page().says(10, round_trip=0.1) == [PlaybackReported("r", 10 * PACKET - LEAD + 2400)]
     assert Page().says(0, round_trip=50.0) == [PlaybackReported("r", min(20 * PACKET, AHEAD_MOST - LEAD))]
+
+
+def test_what_a_report_was_later_than_others_has_passed_too() -> None:
+    page = Page()
+    page.says(1, took=5)
+    assert page.says(4, took=35) == [PlaybackReported("r", 4 * PACKET - LEAD + from_ms(30))]
+    assert page.says(8, took=5) == [PlaybackReported("r", 8 * PACKET - LEAD)]
+    assert page.says(9, took=4000) == [PlaybackReported("r", min(20 * PACKET, 9 * PACKET - LEAD + AHEAD_MOST))]
+
+
+def test_a_page_whose_clock_stood_still_is_believed_again_after_a_while() -> None:
+    page = Page()
+    page.send("r", 20, 500)
+    page.says(1, took=5)
+    told = [(10 * number, page.says(10 * number, at=200.0 * number, took=300_000)) for number in range(2, 52)]
+    ahead = [one.position - (packet * PACKET - LEAD) for packet, events in told for one in events]
+    assert (ahead[0], ahead[-1]) == (AHEAD_MOST, 0)
 
 
 def test_positions_only_grow_and_the_same_one_is_told_once() -> None:
@@ -94,8 +117,8 @@ def test_a_new_epoch_is_told_at_once_and_nothing_of_the_old_one_is_reported() ->
 
 def test_a_heartbeat_is_answered() -> None:
     page = Page()
-    assert page.reports.take('{"at_ms": 3}', 0.0) == []
-    assert page.reports.take('{"rtp": null, "at_ms": 4}', 0.0) == []
+    assert page.reports.take('{"at_ms": 3}', 0.0, 1.0) == []
+    assert page.reports.take('{"rtp": null, "at_ms": 4}', 0.0, 1.0) == []
     assert [one["at_ms"] for one in page.channel.sent] == [3, 4]
 
 
@@ -115,5 +138,5 @@ def test_without_a_channel_or_after_its_end_an_epoch_begins_all_the_same() -> No
 def test_junk_is_no_report_and_is_not_answered(junk: str | bytes) -> None:
     page = Page()
     with pytest.raises(NoReport):
-        page.reports.take(junk, 0.0)
+        page.reports.take(junk, 0.0, 1.0)
     assert page.channel.sent == []
