@@ -48,9 +48,12 @@ class Client:
             if event["type"] in kinds:
                 return event
 
-    def ask(self, *content: dict[str, Any]) -> None:
+    def say(self, *content: dict[str, Any]) -> None:
         item = {"type": "message", "role": "user", "content": list(content)}
         self.send({"type": "conversation.item.create", "item": item})
+
+    def ask(self, *content: dict[str, Any]) -> None:
+        self.say(*content)
         self.send({"type": "response.create"})
 
     def stages(self, response: str) -> dict[str, int]:
@@ -82,7 +85,9 @@ def test_an_image_and_speech_are_answered_by_text_and_sound_cut_and_replayed(tmp
             client.send({"type": "session.update", "session": session})
             client.until("session.updated")
 
-            client.ask(picture, spoken, {"type": "input_text", "text": "what is it?"})
+            # Two items of one turn: what is heard and what is written are told apart by their items.
+            client.say(picture, spoken)
+            client.ask({"type": "input_text", "text": "what is it?"})
             done = client.until("response.done")["response"]
             assert done["status"] == "completed"
             sound = b"".join(base64.b64decode(event["delta"]) for event in client.of("response.output_audio.delta"))
