@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from loadtest.person import BREAK
-from loadtest.simulation.coalesce import Coalescer
+from loadtest.simulation.coalesce import Coalescer, Done
+from loadtest.simulation.frames import FrameRun
 from loadtest.simulation.places import Node, Worker
+from loadtest.simulation.speech import WINDOW, Speech, Trace, plain
 from sessions.core.config import SessionConfig, TurnConfig
 from sessions.core.effects import (
     AdmitFrame,
     AdvanceEpoch,
     CancelResponse,
     ClearTimer,
-    Effect,
     FlushCarrier,
     GrantCredit,
     HoldCarrier,
@@ -38,15 +39,16 @@ from sessions.core.events import (
     TimerDue,
     Transcript,
 )
+from sessions.core.fence import Fence
 from sessions.core.notices import PlaybackStopped
 from sessions.core.session import Session
 from sessions.core.state import Abilities
 from sessions.core.timeline import TICK_RATE, Ticks, from_ms
+from sessions.core.turns import CLOSING
 
 if TYPE_CHECKING:
     from loadtest.simulation.cluster import Cluster
 
-WINDOW: Ticks = from_ms(32)
 FRAME: Ticks = from_ms(20)
 FORGET: Ticks = from_ms(10_000)
 NEVER: Ticks = 1 << 62
@@ -57,10 +59,10 @@ SOON: Ticks = from_ms(400)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Behaviour:
-    """Seconds. `barge_in`: share of the replies that are interrupted."""
+    """Of people. Seconds. `barge_in`: share of the replies that are interrupted."""
 
-    questions: tuple[float, ...] = (1.5, 1.67, 1.82, 2.69)
-    commands: tuple[float, ...] = (0.42, 0.76, 0.62, 1.32)
+    questions: tuple[Speech, ...] = tuple(plain(seconds) for seconds in (1.5, 1.67, 1.82, 2.69))
+    commands: tuple[Speech, ...] = tuple(plain(seconds) for seconds in (0.42, 0.76, 0.62, 1.32))
     reply: float = 3.0
     pause: float = 0.6
     begin: tuple[float, float] = (0.2, 2.0)
@@ -95,6 +97,7 @@ class Call:
 
     __slots__ = (
         "_attached",
+        "_begin",
         "_chance",
         "_cluster",
         "_core",
@@ -102,6 +105,7 @@ class Call:
         "_fed",
         "_gate",
         "_heard",
+        "_hushed",
         "_onset",
         "_over",
         "_plan",
@@ -109,7 +113,10 @@ class Call:
         "_said",
         "_serial",
         "_speaking",
+        "_state",
         "_timers",
+        "_trace",
+        "_woken_at",
         "node",
         "number",
         "worker",
@@ -121,7 +128,7 @@ class Call:
         self.node = node
         self.worker = worker
         self._chance = random.Random(cluster.seed * 1_000_003 + number)
-        self._core = Coalescer(Session(f"s{number}", 1, cluster.config, ABILITIES))
+        self._takes(Session(f"s{number}", 1, cluster.config, ABILITIES))
         self._gate = self._core.session.fence
         """What may pass the last gate; moved by the core alone."""
         self._timers: dict[str, Ticks] = {}
@@ -131,18 +138,30 @@ class Call:
         """End of the input in which speech was looked for."""
         self._fed: Ticks = 0
         """End of the input that the core knows of."""
+        self._trace: Trace | None = None
+        """What the person says next, or is saying, as it is heard."""
+        self._begin: Ticks = 0
+        """Where its first window begins."""
         self._onset: Ticks = NEVER
         self._end: Ticks = NEVER
-        """Of what the person says next, or is saying, on the session's timeline."""
+        """Of its sound, on the session's timeline."""
         self._over = False
         """Whether that is said over the agent."""
         self._said: Ticks | None = None
         """End of the last thing said, while its answer is waited for."""
+        self._hushed: Ticks = 0
+        """When the last hold began."""
         self._speaking = False
         self._serial = 0
         """Plans of an earlier one are void."""
         self._plan = 0
+        self._woken_at = NEVER
+        """When frames are looked after next."""
         self._attached = True
+
+    def _takes(self, session: Session) -> None:
+        self._state = session.state
+        self._core = Coalescer(session, paces=True)
 
     # --- time: the session's timeline is the cluster's ----------------------------------------------------------------
 
@@ -161,8 +180,7 @@ class Call:
         """Hang up."""
         self._serial += 1
         self._give(Close())
-        state = self._core.session.state
-        self._cluster.figures.unbalanced += not state.ledger.balanced
+        self._cluster.figures.unbalanced += not self._state.ledger.balanced
         self._quiet()
         self._timers.clear()
 
@@ -173,21 +191,21 @@ class Call:
         self._timers.clear()
         self._replies.clear()
         self._attached = False
+        self._woken_at = NEVER
         self._quiet()
 
-    def taken_over(self, node: Node, worker: Worker, since: Ticks) -> None:
-        """Another node goes on with the session, from its snapshot, with a new incarnation."""
+    def taken_over(self, since: Ticks) -> None:
+        """Another node, which is `node` by now, goes on with the session, from its snapshot, with a new incarnation."""
         core = Session.restore(self._core.session.snapshot())
         self._cluster.figures.events += self._core.handled
-        self._core = Coalescer(core)
-        self.node, self.worker = node, worker
+        self._takes(core)
         self._attached = True
         self._give(OwnershipTaken(core.state.incarnation + 1))
         self._give(CarrierAttached(acknowledged=False, paced=True, delay=0))
         self._heard = self._fed = max(self._fed, self.now // WINDOW * WINDOW)
         self._cluster.figures.dark.append((self.now - since) / TICK_RATE)
         self._said = None
-        self._onset = self._end = NEVER
+        self._spoken()
         self._will_say(self._cluster.behaviour.questions, self._chance.uniform(0.5, 1.5), over=False)
 
     def hand_over(self) -> None:
@@ -203,26 +221,29 @@ class Call:
     @property
     def incarnation(self) -> int:
         """Which owner the session has by now."""
-        return self._core.session.state.incarnation
+        return self._state.incarnation
 
     # --- the person --------------------------------------------------------------------------------------------------
 
-    def _will_say(self, lengths: tuple[float, ...], wait: float, over: bool) -> None:
-        self._onset = self.now + round(wait * TICK_RATE)
-        self._end = self._onset + round(self._chance.choice(lengths) * TICK_RATE)
+    def _will_say(self, choices: Sequence[Speech], wait: float, over: bool) -> None:
+        """The microphone sends frames: what is said begins with one."""
+        speech = self._chance.choice(choices)
+        begin = -(-(self.now + round(wait * TICK_RATE)) // FRAME) * FRAME
+        self._onset, self._end = begin + speech.onset, begin + speech.end
+        self._trace, self._begin = speech.at(begin), begin // WINDOW * WINDOW
         self._over = over
-        first = self._onset // WINDOW * WINDOW
-        self._hear_at(first + WINDOW)
+        self._hear_at(max(self._begin, self._heard) + WINDOW)
 
     def _hear_at(self, end: Ticks) -> None:
         """Give the core all windows up to the one that ends `end`, when that has been heard."""
         self._plan += 1
-        plan = self._plan
-        self._cluster.clock.at(end + self.node.hearing(), lambda: self._windows(end, plan))
+        arrived = -(-end // FRAME) * FRAME
+        self._cluster.clock.at(arrived + self.node.hearing(), self._windows, end, self._plan)
 
     def _windows(self, end: Ticks, plan: int) -> None:
         if plan != self._plan:
             return
+        self._feed(self.now // FRAME * FRAME)
         # Everything before the last window is like the one before it: a run.
         if self._heard < end - WINDOW:
             self._run(end - WINDOW)
@@ -232,101 +253,97 @@ class Call:
 
     def _run(self, end: Ticks) -> None:
         """Windows of one kind from where the core is up to `end`."""
-        start = self._heard
-        self._heard = end
-        voiced = start + WINDOW // 2 >= self._onset and start + WINDOW // 2 < self._end
-        if voiced and self._said != self._end:
+        start, self._heard = self._heard, end
+        trace, number = self._trace, (end - self._begin) // WINDOW - 1
+        if trace is None or not 0 <= number < len(trace.windows):
+            self._give(SpeechProbability(start, end, 0.02))
+            return
+        if self._said != self._end:
             self._said = self._end
             self._cluster.figures.turns += 1
-            self._cluster.clock.at(self._end + PATIENCE, self._asks_again(self._end))
-        self._feed(end)
-        self._give(SpeechProbability(start, end, 0.95 if voiced else 0.02))
+            self._cluster.clock.at(self._end + PATIENCE, self._asks_again, self._end, self._serial)
+        chance, level = trace.windows[number]
+        self._give(SpeechProbability(start, end, chance, level))
 
     def _feed(self, end: Ticks) -> None:
         """The microphone is open all the time; nothing is lost."""
         while self._fed < end:
-            upto = min(end, (self._fed // FORGET + 1) * FORGET + WINDOW)
+            upto = min(end, (self._fed // FORGET + 1) * FORGET + FRAME)
             start, self._fed = self._fed, upto
             self._give(AudioArrived(start, upto))
 
     def _listen(self) -> None:
         """When is the next window that may decide something?"""
-        state = self._core.session.state
-        phase = state.policy.phase
-        last_voiced = (self._end - WINDOW // 2 - 1) // WINDOW * WINDOW + WINDOW
-        if phase == "closing" and self._heard >= last_voiced:
-            turns = state.config.turns
-            assert turns is not None
-            silence = state.policy.voiced_until + from_ms(turns.silence_ms)
-            self._hear_at(-(-silence // WINDOW) * WINDOW)
-        elif phase == "speech" and self._heard < last_voiced - WINDOW:
-            self._hear_at(last_voiced)
-        elif phase != "idle" or self._heard < last_voiced:
-            self._hear_at(self._heard + WINDOW)
-        else:
+        trace, policy = self._trace, self._state.policy
+        number = (self._heard - self._begin) // WINDOW  # of the next one
+        last = trace is None or number >= len(trace.windows)
+        if last and policy.phase == "idle":
             self._spoken()
+            return
+        until = self._heard + WINDOW
+        if policy.phase in ("speech", "closing"):
+            # Nothing is decided inside of a run but its length.
+            run = NEVER if last or trace is None else self._begin + (trace.runs[number] + 1) * WINDOW
+            silence = NEVER
+            if policy.phase == "closing":
+                silence = policy.voiced_until + self._cluster.silence
+            elif run == NEVER:
+                silence = policy.voiced_until + CLOSING
+            until = max(until, min(run, -(-silence // WINDOW) * WINDOW))
+        self._hear_at(until)
 
     def _spoken(self) -> None:
         """What was said has become a turn, or nothing."""
+        self._trace = None
         self._onset = self._end = NEVER
 
-    def _asks_again(self, said: Ticks) -> Callable[[], None]:
-        serial = self._serial
-
-        def ask() -> None:
-            if serial == self._serial and self._said == said:
-                self._said = None
-                self._cluster.figures.unanswered += 1
-                self._will_say(self._cluster.behaviour.questions, 0.1, over=False)
-
-        return ask
+    def _asks_again(self, said: Ticks, serial: int) -> None:
+        if serial == self._serial and self._said == said:
+            self._said = None
+            self._cluster.figures.unanswered += 1
+            self._will_say(self._cluster.behaviour.questions, 0.1, over=False)
 
     # --- the core ----------------------------------------------------------------------------------------------------
 
     def _give(self, event: Event) -> None:
-        now = self.now
-        effects = self._core.pumped_until(now)
-        self._carry_out(effects + self._core.handle(event, now))
-        self._plan_pump()
+        done = self._core.handle(event, self._cluster.clock.now)
+        if done:
+            self._carry_out(done)
+            if self._state.active is not None:
+                self._plan_frames()
 
-    def _pump(self) -> None:
-        self._carry_out(self._core.pumped_until(self.now))
-        self._plan_pump()
+    def _catch_up(self, due: Ticks) -> None:
+        if due == self._woken_at:
+            self._woken_at = NEVER
+            self._carry_out(self._core.catch_up(due))
+            self._plan_frames()
 
-    def _plan_pump(self) -> None:
-        """Wake before the ear runs dry; the core counts as if it had been woken for every frame."""
-        state = self._core.session.state
-        if state.pump_due is None or not self._attached:
-            return
-        due = max(state.pump_due, state.ledger.clock)
-        if self._timers.get("pump") == due:
-            return
-        self._timers["pump"] = due
-        serial = self._serial
+    def _plan_frames(self) -> None:
+        """Wake when the last frame has left, or the engine is to make more; until then the core needs no waking."""
+        due = self._core.paced_until()
+        if due is not None and due != self._woken_at and self._attached:
+            self._woken_at = due
+            self._cluster.clock.at(due, self._catch_up, due)
 
-        def wake() -> None:
-            if serial == self._serial and self._timers.get("pump") == due:
-                del self._timers["pump"]
-                self._pump()
-
-        self._cluster.clock.at(due, wake)
-
-    def _carry_out(self, effects: list[Effect]) -> None:
-        figures, fence = self._cluster.figures, None
-        for effect in effects:
-            if type(effect) is AdmitFrame:
-                figures.frames += 1
-                # Of frames that leave together one is as good as all: they were stamped in one step.
-                if effect.fence is not fence:
-                    fence = effect.fence
-                    figures.stale += not self._gate.admits(fence)
-                if effect.start:
-                    continue
+    def _carry_out(self, done: Done) -> None:
+        for effect in done:
             hand = _HANDS.get(type(effect))
             if hand is not None:
                 hand(self, effect)
 
+    def _ran(self, run: FrameRun) -> None:
+        """Frames that were stamped in one step."""
+        self._cluster.figures.frames += run.count
+        self._cluster.figures.stale += run.count * (not self._gate.admits(run.first.fence))
+
     def _admit(self, effect: AdmitFrame) -> None:
+        figures = self._cluster.figures
+        figures.frames += 1
+        figures.stale += not self._gate.admits(effect.fence)
+        if effect.start == 0:
+            self._answers()
+
+    def _answers(self) -> None:
         """The first frame of a reply."""
         figures = self._cluster.figures
         figures.replies += 1
@@ -337,9 +354,11 @@ class Call:
         if self._said is not None:
             done = self.node.work(times.first_step)
             self.node.work(max(0.0, times.turn - times.first_step))
+            if self.now < self._said:
+                return  # an answer to half of what is being said
             figures.first_audio.append((done - self._said) / TICK_RATE + times.network / 1000)
             self._said = None
-            self._onset = self._end = NEVER
+            self._spoken()
             self._plan += 1
         behaviour = self._cluster.behaviour
         if self._chance.random() < behaviour.barge_in:
@@ -351,14 +370,16 @@ class Call:
         self._gate = effect.fence
 
     def _held(self, effect: HoldCarrier) -> None:
-        self._cluster.figures.hold.append((self.now - self._onset) / TICK_RATE)
+        self._hushed = self.now
 
     def _flushed(self, effect: FlushCarrier) -> None:
         self._quiet()
         if self._over:
             self._over = False
-            self._cluster.figures.interruptions += 1
-            self._cluster.figures.stop.append((self.now - self._onset) / TICK_RATE)
+            figures = self._cluster.figures
+            figures.interruptions += 1
+            figures.hold.append((self._hushed - self._onset) / TICK_RATE)
+            figures.stop.append((self.now - self._onset) / TICK_RATE)
 
     def _quiet(self) -> None:
         if self._speaking:
@@ -366,64 +387,61 @@ class Call:
             self.node.changed(speaking=-1)
 
     def _noticed(self, effect: Notify) -> None:
-        if isinstance(effect.notice, PlaybackStopped) and self._core.session.state.active is None:
+        if type(effect.notice) is PlaybackStopped and self._state.active is None:
             self._quiet()
-            if self._onset == NEVER and self._said is None:
+            if self._trace is None and self._said is None:
                 pause = BREAK + self._cluster.behaviour.pause * self._chance.uniform(0.5, 1.5)
                 self._will_say(self._cluster.behaviour.questions, pause, over=False)
 
     def _timer(self, effect: SetTimer) -> None:
         name, due = effect.name, effect.due
-        if name == "pump":
-            return
-        self._timers[name] = due
-        serial = self._serial
+        if name != "pump":
+            self._timers[name] = due
+            self._cluster.clock.at(due, self._due, name, due, self._serial)
 
-        def wake() -> None:
-            if serial == self._serial and self._timers.get(name) == due:
-                del self._timers[name]
-                self._feed(self.now // FRAME * FRAME)
-                self._give(TimerDue(name))
-
-        self._cluster.clock.at(due, wake)
+    def _due(self, name: str, due: Ticks, serial: int) -> None:
+        if serial == self._serial and self._timers.get(name) == due:
+            del self._timers[name]
+            self._feed(self.now // FRAME * FRAME)
+            self._give(TimerDue(name))
 
     def _cleared(self, effect: ClearTimer) -> None:
         self._timers.pop(effect.name, None)
 
     # --- the models --------------------------------------------------------------------------------------------------
 
-    def _later(self, milliseconds: float, action: Callable[[], None]) -> None:
-        serial = self._serial
-        self._cluster.clock.at(self.now + from_ms(milliseconds), lambda: serial == self._serial and action())
-
     def _transcribe(self, effect: Transcribe) -> None:
         answer = Transcript(effect.request, effect.start, effect.end, "please go on")
-        self._later(self._cluster.times.words, lambda: self._give(answer))
+        clock = self._cluster.clock
+        clock.at(clock.now + from_ms(self._cluster.times.words), self._take, answer, self._serial)
+
+    def _take(self, answer: Event, serial: int) -> None:
+        if serial == self._serial:
+            self._give(answer)
 
     def _start(self, effect: StartResponse) -> None:
         frame = self._cluster.config.frame
         length = round(self._cluster.behaviour.reply * TICK_RATE / frame) * frame
         self._replies[effect.response] = [0, effect.credit, length]
-        worker, took = self.worker, self.worker.engine_ms(self._cluster.times)
-        worker.beginning += 1
+        took = self.worker.engine_ms(self._cluster.times)
+        self.worker.beginning += 1
+        clock = self._cluster.clock
+        clock.at(clock.now + from_ms(took), self._begun, self.worker, effect.fence, effect.response, self._serial)
 
-        def make() -> None:
-            worker.beginning -= 1
-            if serial == self._serial:
-                self._make(effect.fence, effect.response)
-
-        serial = self._serial
-        self._cluster.clock.at(self.now + from_ms(took), make)
+    def _begun(self, worker: Worker, fence: Fence, response: str, serial: int) -> None:
+        worker.beginning -= 1
+        self._make(fence, response, serial)
 
     def _grant(self, effect: GrantCredit) -> None:
         reply = self._replies.get(effect.response)
         if reply is not None:
             reply[1] = effect.until
-            self._later(0, lambda: self._make(effect.fence, effect.response))
+            clock = self._cluster.clock
+            clock.at(clock.now, self._make, effect.fence, effect.response, self._serial)
 
-    def _make(self, fence: Any, response: str) -> None:
+    def _make(self, fence: Fence, response: str, serial: int) -> None:
         reply = self._replies.get(response)
-        if reply is None:
+        if reply is None or serial != self._serial:
             return
         made, credit, length = reply
         upto = min(credit, length)
@@ -439,6 +457,7 @@ class Call:
 
 
 _HANDS: dict[type, Callable[[Call, Any], None]] = {
+    FrameRun: Call._ran,
     AdmitFrame: Call._admit,
     AdvanceEpoch: Call._advanced,
     HoldCarrier: Call._held,

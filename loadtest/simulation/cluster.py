@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 from loadtest.simulation.call import Behaviour, Call, Figures, configuration
 from loadtest.simulation.clock import Clock
-from loadtest.simulation.places import Node, Worker, after, free_worker, roomiest
+from loadtest.simulation.places import Node, Rooms, Worker, after
 from loadtest.simulation.times import ServiceTimes
 from sessions.core.config import SessionConfig
-from sessions.core.timeline import TICK_RATE, Ticks
+from sessions.core.timeline import TICK_RATE, Ticks, from_ms
 
 RETRY_S = (0.5, 2.0)
 """When a client whose server is gone tries another."""
@@ -35,6 +35,7 @@ class Cluster:
     silence_ms: int = 200
     frame_ms: int = 100
     seed: int = 1
+    calls: type[Call] = Call
     figures: Figures = field(default_factory=Figures)
     refused: int = 0
     opened: int = 0
@@ -44,11 +45,16 @@ class Cluster:
     told: Callable[[str], None] = lambda text: None
 
     config: SessionConfig = field(init=False)
+    silence: Ticks = field(init=False)
     _chance: random.Random = field(init=False)
+    _rooms: Rooms[Node] = field(init=False)
+    _slots: Rooms[Worker] = field(init=False)
 
     def __post_init__(self) -> None:
         self.config = configuration(self.silence_ms, self.frame_ms)
+        self.silence = from_ms(self.silence_ms)
         self._chance = random.Random(self.seed)
+        self._rooms, self._slots = Rooms(self.nodes), Rooms(self.workers)
 
     @classmethod
     def of(
@@ -68,8 +74,8 @@ class Cluster:
         clock, times = Clock(), times or ServiceTimes()
         return cls(
             sessions,
-            [Node(f"node-{number}", clock, times, room) for number in range(nodes)],
-            [Worker(f"worker-{number}", slots, parallel) for number in range(workers)],
+            [Node(number, clock, times, room) for number in range(nodes)],
+            [Worker(number, slots, parallel) for number in range(workers)],
             times,
             behaviour or Behaviour(),
             clock,
@@ -84,27 +90,32 @@ class Cluster:
             after(self.clock, 1000 * self.ramp_s * number / self.sessions, self._dial)
 
     def _dial(self) -> None:
-        node, worker = roomiest(self.nodes), free_worker(self.workers)
+        node, worker = self._rooms.most(), self._slots.most()
         if node is None or worker is None:
             self.refused += 1
             after(self.clock, 1000 * self._chance.uniform(*RETRY_S), self._dial)
             return
-        call = Call(self, self.opened, node, worker)
+        call = self.calls(self, self.opened, node, worker)
         self.opened += 1
         self._seat(call, node, worker)
         call.begin()
         if self.mean_call_s is not None:
-            after(self.clock, 1000 * self._chance.expovariate(1 / self.mean_call_s), lambda: self._hang_up(call))
+            after(self.clock, 1000 * self._chance.expovariate(1 / self.mean_call_s), self._hang_up, call)
 
     def _seat(self, call: Call, node: Node, worker: Worker) -> None:
         node.changed(sessions=1)
+        call.node, call.worker = node, worker
         node.calls[call.number] = call
         worker.taken += 1
+        self._rooms.changed(node)
+        self._slots.changed(worker)
 
-    def _unseat(self, call: Call) -> bool:
-        call.node.changed()
+    def _unseat(self, call: Call) -> None:
+        call.node.changed(sessions=-1)
         call.worker.taken -= 1
-        return call.node.calls.pop(call.number, None) is not None
+        del call.node.calls[call.number]
+        self._rooms.changed(call.node)
+        self._slots.changed(call.worker)
 
     def _hang_up(self, call: Call) -> None:
         if call.number not in call.node.calls:
@@ -130,6 +141,7 @@ class Cluster:
         """It is back, with nobody on it."""
         node.changed()
         node.alive = node.ready = True
+        self._rooms.changed(node)
 
     def deploy(self, restart_s: float, between_s: float) -> None:
         """Replace one node after the other: drain, hand over, restart."""
@@ -155,7 +167,7 @@ class Cluster:
         wait = max(noticed_s, self._chance.uniform(*RETRY_S))
 
         def knock() -> None:
-            node, worker = roomiest(self.nodes), free_worker(self.workers)
+            node, worker = self._rooms.most(), self._slots.most()
             if node is None or worker is None:
                 self.refused += 1
                 if self.clock.now - since > 30 * TICK_RATE:
@@ -165,10 +177,13 @@ class Cluster:
                     after(self.clock, 1000 * self._chance.uniform(*RETRY_S), knock)
                 return
             self._seat(call, node, worker)
-            done = node.work(self.times.takeover)
-            self.clock.at(done, lambda: call.number in node.calls and call.taken_over(node, worker, since))
+            self.clock.at(node.work(self.times.takeover), self._take_over, call, node, since)
 
         after(self.clock, 1000 * wait, knock)
+
+    def _take_over(self, call: Call, node: Node, since: Ticks) -> None:
+        if call.number in node.calls:  # else that node is gone as well
+            call.taken_over(since)
 
     # --- the end -----------------------------------------------------------------------------------------------------
 

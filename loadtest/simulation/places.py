@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import heapq
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from loadtest.simulation.clock import Clock
 from loadtest.simulation.times import ServiceTimes
@@ -13,19 +14,23 @@ from sessions.core.timeline import TICK_RATE, Ticks, from_ms
 if TYPE_CHECKING:
     from loadtest.simulation.call import Call
 
-FULL = 0.98
-"""Share of a core beyond which what is asked of it next to its media hardly gets a turn."""
+FULL = 0.97
+"""Share of a core beyond which what can be put off hardly gets a turn."""
 
 
 @dataclass(slots=True, eq=False)
 class Worker:
     """Runs models for so many sessions at a time. `parallel`: replies that it begins at once without being slower."""
 
-    name: str
+    number: int
     slots: int
     parallel: int
     taken: int = 0
     beginning: int = 0
+
+    @property
+    def room(self) -> int:
+        return self.slots - self.taken
 
     def engine_ms(self, times: ServiceTimes) -> float:
         """To the first audio of a reply that is asked for now."""
@@ -37,13 +42,15 @@ class Node:
     """A server process on a core of its own.
 
     Media and speech detection are work that comes evenly; it takes its share of the core first. What is left serves the
-    rest in turn, so it takes longer the fuller the core is. A core that is asked for more than it has falls behind.
+    rest in turn, so it takes longer the fuller the core is. Waking up for each piece of work costs as well, but a core
+    that is nearly full finds several pieces each time: that part of its work yields. A core that is asked for more than
+    it has falls behind.
     """
 
-    name: str
+    number: int
     clock: Clock
     times: ServiceTimes
-    room: int
+    capacity: int
     ready: bool = True
     alive: bool = True
     calls: dict[int, Call] = field(default_factory=dict)
@@ -52,60 +59,96 @@ class Node:
     """CPU seconds so far."""
     most: int = 0
     fullest: float = 0.0
+    load: float = 0.0
+    """Share of the core that media takes."""
     _since: Ticks = 0
+    _worked: float = 0.0
+    """Seconds of other work since then."""
     _behind: float = 0.0
     """Seconds of work that wait."""
     _free_at: Ticks = 0
+    _hearing: Ticks = 0
+
+    def __post_init__(self) -> None:
+        self._weigh(0)
 
     @property
-    def load(self) -> float:
-        """Share of the core that media takes."""
-        times = self.times
-        return (
-            times.base_per_s + len(self.calls) * times.listening_per_s + self.speaking * times.speaking_per_s
-        ) / 1000
+    def name(self) -> str:
+        return f"node-{self.number}"
+
+    @property
+    def room(self) -> int:
+        """For so many sessions more."""
+        return self.capacity - len(self.calls) if self.alive and self.ready else 0
 
     def changed(self, sessions: int = 0, speaking: int = 0) -> None:
-        """Account for the time so far, then let `speaking` more (or fewer) sessions speak. To be called ahead of any
-        change of `calls` too."""
+        """Account for the time so far, then have so many more (or fewer) sessions, and let so many more speak. To be
+        called ahead of any change of `calls`."""
         passed = (self.clock.now - self._since) / TICK_RATE
         self._since = self.clock.now
-        load = self.load
-        self.busy += min(1.0, load) * passed
-        self._behind = max(0.0, self._behind + (load - 1.0) * passed)
+        due = self.load * passed + self._worked + self._behind
+        self._worked = 0.0
+        self._behind = max(0.0, due - passed)
+        waking = self.times.base_per_s / 1000 * passed if self.alive else 0.0
+        self.busy += passed if due >= passed else max(due, min(FULL * passed, due + waking))
         self.speaking += speaking
-        self.most = max(self.most, len(self.calls) + sessions)
-        self.fullest = max(self.fullest, load)
+        self._weigh(len(self.calls) + sessions)
+
+    def _weigh(self, held: int) -> None:
+        times = self.times
+        self.load = (held * times.listening_per_s + self.speaking * times.speaking_per_s) / 1000
+        self.most = max(self.most, held)
+        self.fullest = max(self.fullest, self.load)
+        queue = times.queue * self.load / max(1.0 - FULL, 1.0 - self.load)
+        self._hearing = from_ms(times.hearing + queue)
 
     def work(self, milliseconds: float) -> Ticks:
         """Do something that takes so much CPU; returns when it is done."""
-        self.changed()
         took = milliseconds / 1000
-        self.busy += took
+        self._worked += took
         stretched = took / max(1.0 - FULL, 1.0 - self.load)
         begin = max(self.clock.now, self._free_at)
         self._free_at = begin + round(stretched * TICK_RATE)
         return self._free_at + round(self._behind * TICK_RATE)
 
     def hearing(self) -> Ticks:
-        """How long a window of speech detection takes now."""
-        self.changed()
-        wait = self.times.hearing / 1000 / max(1.0 - FULL, 1.0 - self.load / 2) + self._behind
-        return round(wait * TICK_RATE)
+        """How long it takes now from the arrival of a window's last frame to what the core makes of it."""
+        return self._hearing + round(self._behind * TICK_RATE) if self._behind else self._hearing
 
 
-def roomiest(nodes: list[Node]) -> Node | None:
-    """Where the next session goes: the node with the most room that is ready; None where all are full."""
-    with_room = [node for node in nodes if node.alive and node.ready and len(node.calls) < node.room]
-    return max(with_room, key=lambda node: node.room - len(node.calls), default=None)
+P = TypeVar("P", Node, Worker)
 
 
-def free_worker(workers: list[Worker]) -> Worker | None:
-    """The worker with the most free slots; None where there is none."""
-    worker = max(workers, key=lambda one: one.slots - one.taken)
-    return worker if worker.taken < worker.slots else None
+class Rooms(Generic[P]):
+    """Finds the place with the most room, of equal ones the first."""
+
+    def __init__(self, places: Sequence[P]) -> None:
+        self._places: Sequence[P] = places
+        self._begin()
+
+    def _begin(self) -> None:
+        self._heap = [(-place.room, place.number) for place in self._places]
+        heapq.heapify(self._heap)
+
+    def changed(self, place: P) -> None:
+        """To be told of each change of a place's room."""
+        if len(self._heap) > 4 * len(self._places) + 100:
+            self._begin()
+        else:
+            heapq.heappush(self._heap, (-place.room, place.number))
+
+    def most(self) -> P | None:
+        """Where the next session goes; None where all are full."""
+        heap = self._heap
+        while heap:
+            taken, number = heap[0]
+            place = self._places[number]
+            if place.room == -taken:
+                return place if taken else None
+            heapq.heappop(heap)  # it was so once
+        return None
 
 
-def after(clock: Clock, milliseconds: float, action: Callable[[], None]) -> None:
+def after(clock: Clock, milliseconds: float, action: Callable[..., object], *arguments: object) -> None:
     """Plan `action`."""
-    clock.at(clock.now + from_ms(milliseconds), action)
+    clock.at(clock.now + from_ms(milliseconds), action, *arguments)

@@ -15,7 +15,7 @@ class ServiceTimes:
     """
 
     base_per_s: float = 60.0
-    """Of a node with nobody on it, each second."""
+    """Of a node each second, whatever is on it: waking up for each piece of work; less where the core is full."""
     listening_per_s: float = 4.0
     """Of a session each second, for what it hears: media in, speech detection."""
     speaking_per_s: float = 4.0
@@ -27,7 +27,9 @@ class ServiceTimes:
     takeover: float = 12.0
     """Of a session that comes from another node: connection, snapshot, events since, ports."""
     hearing: float = 12.0
-    """From the end of a window of speech detection to its probability, on an empty node; no CPU."""
+    """From the arrival of a window of speech detection to what the core makes of it, on an empty node; no CPU."""
+    queue: float = 5.0
+    """What the same takes longer on a node of which half the core is taken by media; it grows as queues do."""
     words: float = 2.0
     """From the end of speech to its words; no CPU of the node."""
     engine: float = 2.0

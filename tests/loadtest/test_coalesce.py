@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from loadtest.simulation.coalesce import PUMP, Coalescer, but_for_pumps
+from loadtest.simulation.frames import FrameRun
 from sessions.core.config import SessionConfig, TurnConfig
 from sessions.core.effects import AdmitFrame, Effect
 from sessions.core.events import AudioArrived, Close, Event, SpeechProbability
@@ -40,10 +41,10 @@ class Caller(World):
                 self.post(SpeechProbability(self.heard - WINDOW, self.heard, probability, level))
 
 
-def coalesced(session: Session, steps: Iterable[tuple[Event, Ticks]]) -> tuple[list[Effect], int]:
+def coalesced(session: Session, steps: Iterable[tuple[Event, Ticks]]) -> tuple[list[Effect | FrameRun], int]:
     """The effects of the same events, and how many the core was given."""
     few = Coalescer(session)
-    effects: list[Effect] = []
+    effects: list[Effect | FrameRun] = []
     for event, now in steps:
         effects += few.handle(event, now)
     return effects + few.flush(), few.handled
@@ -92,12 +93,12 @@ def test_who_sets_no_timers_for_frames_gets_the_same_ones(frame_ms: int) -> None
         world.stretch(speech, 0.9, -30.0)
         world.stretch(silence, 0.02, -65.0)
     expected = [effect for step in world.log for effect in step.effects]
-    few = Coalescer(Session("sess_t", 1, config, Abilities()))
-    again: list[Effect] = []
+    few = Coalescer(Session("sess_t", 1, config, Abilities()), paces=True)
+    again: list[Effect | FrameRun] = []
     for step in world.log:
         if step.event != PUMP:
-            again += few.pumped_until(step.now) + few.handle(step.event, step.now)
-    again += few.pumped_until(world.now) + few.flush()
+            again += few.handle(step.event, step.now)
+    again += few.catch_up(world.now)
     assert sum(isinstance(effect, AdmitFrame) for effect in expected) > 5000 / frame_ms
     assert but_for_pumps(again) == but_for_pumps(expected)
 
