@@ -11,7 +11,7 @@ from loadtest.person import BREAK
 from loadtest.simulation.coalesce import Coalescer, Done
 from loadtest.simulation.frames import FrameRun
 from loadtest.simulation.places import Node, Worker
-from loadtest.simulation.speech import WINDOW, Speech, Trace, plain
+from loadtest.simulation.speech import SPEAKING, WINDOW, Speech, Trace, plain
 from sessions.core.config import SessionConfig, TurnConfig
 from sessions.core.effects import (
     AdmitFrame,
@@ -50,8 +50,9 @@ if TYPE_CHECKING:
     from loadtest.simulation.cluster import Cluster
 
 FRAME: Ticks = from_ms(20)
-FORGET: Ticks = from_ms(10_000)
 NEVER: Ticks = 1 << 62
+UNTIMED = frozenset({"pump", "stall"})
+"""Timers that nobody has to set: frames are caught up with, and the input of those who are attached never stops."""
 PATIENCE: Ticks = from_ms(8000)
 SOON: Ticks = from_ms(400)
 """Playback this long from its end is let end before anybody cuts in."""
@@ -243,13 +244,21 @@ class Call:
     def _windows(self, end: Ticks, plan: int) -> None:
         if plan != self._plan:
             return
-        self._feed(self.now // FRAME * FRAME)
-        # Everything before the last window is like the one before it: a run.
-        if self._heard < end - WINDOW:
-            self._run(end - WINDOW)
-        self._run(end)
-        if plan == self._plan:  # else it has become something to answer, and the person has other plans already
-            self._listen()
+        frames = self._cluster.clock.now // FRAME * FRAME
+        if frames > self._fed:
+            self._feed(frames)
+        while self._heard < end:
+            self._run(min(end, self._alike_until()))
+            if plan != self._plan:
+                return  # it has become something to answer, and the person has other plans already
+        self._listen()
+
+    def _alike_until(self) -> Ticks:
+        """Where a window comes that counts otherwise than the next one."""
+        trace, number = self._trace, (self._heard - self._begin) // WINDOW
+        if trace is None or number >= len(trace.windows):
+            return NEVER
+        return self._begin if number < 0 else self._begin + trace.runs[number] * WINDOW
 
     def _run(self, end: Ticks) -> None:
         """Windows of one kind from where the core is up to `end`."""
@@ -267,30 +276,30 @@ class Call:
 
     def _feed(self, end: Ticks) -> None:
         """The microphone is open all the time; nothing is lost."""
-        while self._fed < end:
-            upto = min(end, (self._fed // FORGET + 1) * FORGET + FRAME)
-            start, self._fed = self._fed, upto
-            self._give(AudioArrived(start, upto))
+        start, self._fed = self._fed, end
+        self._give(AudioArrived(start, end))
 
     def _listen(self) -> None:
         """When is the next window that may decide something?"""
         trace, policy = self._trace, self._state.policy
         number = (self._heard - self._begin) // WINDOW  # of the next one
-        last = trace is None or number >= len(trace.windows)
-        if last and policy.phase == "idle":
+        windows = 0 if trace is None else len(trace.windows)
+        if number >= windows and policy.phase == "idle":
             self._spoken()
             return
         until = self._heard + WINDOW
-        if policy.phase in ("speech", "closing"):
-            # Nothing is decided inside of a run but its length.
-            run = NEVER if last or trace is None else self._begin + (trace.runs[number] + 1) * WINDOW
-            silence = NEVER
-            if policy.phase == "closing":
-                silence = policy.voiced_until + self._cluster.silence
-            elif run == NEVER:
-                silence = policy.voiced_until + CLOSING
-            until = max(until, min(run, -(-silence // WINDOW) * WINDOW))
-        self._hear_at(until)
+        # Nothing is decided inside of a run but by its length.
+        if policy.phase == "speech":
+            run = number
+            if trace is not None and number < windows:
+                run = trace.runs[number] if trace.windows[number][0] >= SPEAKING else number
+                gap = trace.runs[run] - run if run < windows else CLOSING // WINDOW
+                until = self._begin + (run + min(gap, CLOSING // WINDOW)) * WINDOW
+        elif policy.phase == "closing":
+            until = -(-(policy.voiced_until + self._cluster.silence) // WINDOW) * WINDOW
+            if trace is not None and number < windows:
+                until = min(until, self._begin + (trace.runs[number] + 1) * WINDOW)
+        self._hear_at(max(until, self._heard + WINDOW))
 
     def _spoken(self) -> None:
         """What was said has become a turn, or nothing."""
@@ -327,9 +336,12 @@ class Call:
 
     def _carry_out(self, done: Done) -> None:
         for effect in done:
-            hand = _HANDS.get(type(effect))
-            if hand is not None:
-                hand(self, effect)
+            kind = type(effect)
+            if kind is Notify:
+                if type(effect.notice) is PlaybackStopped:  # type: ignore[union-attr]
+                    self._fell_silent()
+            elif kind in _HANDS:
+                _HANDS[kind](self, effect)
 
     def _ran(self, run: FrameRun) -> None:
         """Frames that were stamped in one step."""
@@ -352,8 +364,7 @@ class Call:
             self.node.changed(speaking=1)
         times = self._cluster.times
         if self._said is not None:
-            done = self.node.work(times.first_step)
-            self.node.work(max(0.0, times.turn - times.first_step))
+            done = self.node.work(times.first_step, times.turn)
             if self.now < self._said:
                 return  # an answer to half of what is being said
             figures.first_audio.append((done - self._said) / TICK_RATE + times.network / 1000)
@@ -386,8 +397,8 @@ class Call:
             self._speaking = False
             self.node.changed(speaking=-1)
 
-    def _noticed(self, effect: Notify) -> None:
-        if type(effect.notice) is PlaybackStopped and self._state.active is None:
+    def _fell_silent(self) -> None:
+        if self._state.active is None:
             self._quiet()
             if self._trace is None and self._said is None:
                 pause = BREAK + self._cluster.behaviour.pause * self._chance.uniform(0.5, 1.5)
@@ -395,14 +406,13 @@ class Call:
 
     def _timer(self, effect: SetTimer) -> None:
         name, due = effect.name, effect.due
-        if name != "pump":
+        if name not in UNTIMED:
             self._timers[name] = due
             self._cluster.clock.at(due, self._due, name, due, self._serial)
 
     def _due(self, name: str, due: Ticks, serial: int) -> None:
         if serial == self._serial and self._timers.get(name) == due:
             del self._timers[name]
-            self._feed(self.now // FRAME * FRAME)
             self._give(TimerDue(name))
 
     def _cleared(self, effect: ClearTimer) -> None:
@@ -462,7 +472,6 @@ _HANDS: dict[type, Callable[[Call, Any], None]] = {
     AdvanceEpoch: Call._advanced,
     HoldCarrier: Call._held,
     FlushCarrier: Call._flushed,
-    Notify: Call._noticed,
     SetTimer: Call._timer,
     ClearTimer: Call._cleared,
     Transcribe: Call._transcribe,

@@ -177,26 +177,29 @@ class Coalescer:
     # --- speech detection --------------------------------------------------------------------------------------------
 
     def _heard(self, event: SpeechProbability, now: Ticks) -> Done:
-        waiting = self._window
+        waiting, policy = self._window, self._state.policy
         if waiting is not None and (waiting.end != event.start or self._voiced(waiting) != self._voiced(event)):
             done = self.flush()
             return done + self._heard(event, now)
-        policy = self._state.policy
-        idle = policy.phase == "idle"
-        floor = policy.floor.level
-        after = max(QUIETEST, min(event.level, (floor if waiting is None else self._floor) + RISE))
-        if self._decides(event) or (idle and after > floor + RISE):
-            if waiting is None or idle:
+        if policy.phase != "idle":
+            if self._decides(event):
+                if waiting is None:
+                    return self._at_once(event, now)
+                # A run that ends here: its last window is the one that decides, by its end alone.
+                self._window = self._merged(waiting, event, event.level)
+                self._window_at = self._placed(now)
+                return self.flush()
+            after = event.level
+        else:
+            floor = policy.floor.level
+            after = max(QUIETEST, min(event.level, (floor if waiting is None else self._floor) + RISE))
+            if after > floor + RISE or self._decides(event):
                 return self._at_once(event, now)
-            # A run that ends here: its last window is the one that decides, by its end alone.
-            self._window = self._merged(waiting, event, event.level)
-            self._window_at = self._placed(now)
-            return self.flush()
-        if idle and waiting is None and after == floor:
-            return []  # the core would do nothing with it
-        self._window = self._merged(waiting, event, after if idle else event.level)
+            if waiting is None and after == floor:
+                return []  # the core would do nothing with it
+            self._floor = after
+        self._window = self._merged(waiting, event, after)
         self._window_at = self._placed(now)
-        self._floor = after
         return []
 
     @staticmethod

@@ -91,8 +91,9 @@ class Node:
         self._behind = max(0.0, due - passed)
         waking = self.times.base_per_s / 1000 * passed if self.alive else 0.0
         self.busy += passed if due >= passed else max(due, min(FULL * passed, due + waking))
-        self.speaking += speaking
-        self._weigh(len(self.calls) + sessions)
+        if sessions or speaking:
+            self.speaking += speaking
+            self._weigh(len(self.calls) + sessions)
 
     def _weigh(self, held: int) -> None:
         times = self.times
@@ -102,14 +103,14 @@ class Node:
         queue = times.queue * self.load / max(1.0 - FULL, 1.0 - self.load)
         self._hearing = from_ms(times.hearing + queue)
 
-    def work(self, milliseconds: float) -> Ticks:
-        """Do something that takes so much CPU; returns when it is done."""
-        took = milliseconds / 1000
-        self._worked += took
-        stretched = took / max(1.0 - FULL, 1.0 - self.load)
+    def work(self, milliseconds: float, altogether: float | None = None) -> Ticks:
+        """Do something that takes so much CPU (`altogether`: with what follows it); returns when it is done."""
+        took = milliseconds if altogether is None or altogether < milliseconds else altogether
+        self._worked += took / 1000
+        stretch = TICK_RATE / 1000 / max(1.0 - FULL, 1.0 - self.load)
         begin = max(self.clock.now, self._free_at)
-        self._free_at = begin + round(stretched * TICK_RATE)
-        return self._free_at + round(self._behind * TICK_RATE)
+        self._free_at = begin + round(took * stretch)
+        return begin + round(milliseconds * stretch + self._behind * TICK_RATE)
 
     def hearing(self) -> Ticks:
         """How long it takes now from the arrival of a window's last frame to what the core makes of it."""

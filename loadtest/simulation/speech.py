@@ -14,6 +14,8 @@ STEP: Ticks = from_ms(4)
 ALIGNMENTS = WINDOW // STEP
 THRESHOLD = 0.5
 """Of the simulated sessions, for speech."""
+SPEAKING = THRESHOLD - HYSTERESIS
+"""The same while somebody speaks already."""
 SILENT = -120.0
 """dBFS of what is said by nobody."""
 
@@ -42,7 +44,7 @@ class Trace:
 
 
 def _kind(window: Window) -> tuple[bool, bool]:
-    return window[0] >= THRESHOLD, window[0] >= THRESHOLD - HYSTERESIS
+    return window[0] >= THRESHOLD, window[0] >= SPEAKING
 
 
 @dataclass(frozen=True, slots=True)
