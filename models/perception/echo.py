@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +31,8 @@ BLOCK: int = SAMPLE_RATE * 128 // 1000
 EARLIEST: int = -SAMPLE_RATE * 50 // 1000
 LATEST: int = SAMPLE_RATE * 800 // 1000
 """Lags of the input behind the reference, in samples. Where both lie is known to some 20 ms, so it may seem early."""
+SPAN: int = BLOCK + LATEST - EARLIEST
+"""Samples of the reference that a block is compared with."""
 NEAR: int = SAMPLE_RATE * 3 // 2000
 """Samples by which the lag of one echo may move from window to window."""
 CLOSE: int = SAMPLE_RATE * 30 // 1000
@@ -40,6 +41,8 @@ ALIKE = 0.25
 """Correlation from which a lag may be that of an echo: what counts is that it comes again."""
 STILL = 0.25
 """Correlation at the known lag from which no other is looked for."""
+COARSE: int = 4
+"""Lags that are searched for as one, in signals of a fourth of the rate; the best of them is then looked at closely."""
 MOVED = 0.4
 """Correlation from which the known lag has moved. Of windows of another voice one in a hundred reaches it by chance."""
 RISE = 0.2
@@ -49,19 +52,20 @@ only makes it less alike."""
 LEAST_USUAL = 0.5
 SURE = 2
 """Windows that must agree with the one before about the lag until it is believed."""
-_EMPHASIS = 0.95
-_QUIET = 1e-9
-"""Mean square of a reference in which nothing is played."""
+_EMPHASIS = np.float32(0.95)
+_QUARTER = np.float32(0.25)
+_REACH = 7
+"""Samples that one of a fourth of the rate is made of."""
+_TINY = 1e-12
+_QUIET = 1e-11
+"""Mean square of a reference, pre-emphasized and at a fourth of its rate, in which nothing is played."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Piece:
     start: Ticks
     pcm: bytes
     rate: int
-    samples: Samples | None = None
-    first: Ticks = 0
-    """Where the first of `samples` lies: what the lane held back of the piece before is among them."""
 
     @property
     def end(self) -> Ticks:
@@ -69,58 +73,107 @@ class _Piece:
 
 
 class Reference:
-    """What the agent said of late, on the clock of the input track; bounded, made into samples only when asked for."""
+    """What the agent said of late, on the clock of the input track; bounded, made into samples only when asked for.
+
+    Asked for from earlier to later: what was made into samples lies in one array, which moves on, and beside it the
+    same at a rate at which all lags can be looked at.
+    """
 
     def __init__(self) -> None:
-        self._pieces: deque[_Piece] = deque()
+        self._waiting: deque[_Piece] = deque()
+        self._samples: Samples = np.zeros(2 * SPAN, np.float32)
+        self._coarse: Samples = np.zeros(2 * SPAN // COARSE, np.float32)
+        self._first = -SPAN
+        """Where both begin, in samples; a multiple of `COARSE`."""
+        self._coarse_known = 0
+        """Up to which of `_coarse` they are what `_samples` are."""
         self._lane: Resampler | None = None
         self._lane_from: Ticks = 0
         self._lane_end: Ticks = 0
+        self.end: Ticks = 0
+        """Where the newest of it ends."""
 
     def play(self, at: Ticks, pcm: bytes, rate: int) -> None:
         """`pcm` (mono PCM16 at `rate` Hz) sounds from input position `at` on. What was to sound then is forgotten."""
         self.hush(at)
-        self._pieces.append(_Piece(at, pcm, rate))
-        oldest = at - (LATEST + 4 * BLOCK) * TICKS_PER_SAMPLE
-        while self._pieces and self._pieces[0].end < oldest:
-            self._pieces.popleft()
+        piece = _Piece(at, pcm, rate)
+        self._waiting.append(piece)
+        self.end = piece.end
+        oldest = at - 2 * SPAN * TICKS_PER_SAMPLE
+        while self._waiting[0].end < oldest:
+            self._waiting.popleft()
 
     def hush(self, at: Ticks) -> None:
         """Nothing sounds from `at` on."""
-        while self._pieces and self._pieces[-1].start >= at:
-            self._pieces.pop()
-        if self._pieces and (last := self._pieces[-1]).end > at:
-            keep = (at - last.start) // (48_000 // last.rate) * 2
-            self._pieces[-1] = _Piece(last.start, last.pcm[:keep], last.rate)
-
-    @property
-    def end(self) -> Ticks:
-        """Where the newest of it ends."""
-        return self._pieces[-1].end if self._pieces else 0
+        self.end = min(self.end, at)
+        while self._waiting and self._waiting[-1].start >= at:
+            self._waiting.pop()
+        if self._waiting and (last := self._waiting[-1]).end > at:
+            self._waiting[-1], _ = _split(last, at)
+        place = max(0, at // TICKS_PER_SAMPLE - self._first)
+        self._samples[place:] = 0.0
+        self._changed(place)
 
     def read(self, start: Ticks, count: int) -> Samples:
-        """`count` samples at 16 kHz from `start` on, float32 in -1..1, silence where nothing is known."""
+        """`count` samples at 16 kHz from `start` on, float32 in -1..1, silence where nothing is known.
+
+        `count` is at most `SPAN`, and `start` not before that of an earlier call.
+        """
+        self._ask(start, start + count * TICKS_PER_SAMPLE)
         out = np.zeros(count, np.float32)
-        for piece in self._pieces:
-            if piece.start >= start + count * TICKS_PER_SAMPLE or piece.end <= start:
-                continue
-            samples = self._samples(piece)
-            at = (piece.first - start) // TICKS_PER_SAMPLE
-            first = max(0, -at)
-            last = min(len(samples), count - at)
-            if first < last:
-                out[at + first : at + last] = samples[first:last]
+        at = start // TICKS_PER_SAMPLE - self._first
+        known = self._samples[max(0, at) : max(0, at + count)]
+        before = max(0, -at)
+        out[before : before + len(known)] = known
         return out
 
-    def _samples(self, piece: _Piece) -> Samples:
-        if piece.samples is None:
-            if self._lane is None or self._lane.in_rate != piece.rate or self._lane_end != piece.start:
-                self._lane = Resampler(piece.rate, SAMPLE_RATE)
-                self._lane_from = piece.start
-            self._lane_end = piece.end
-            piece.first = self._lane_from + self._lane.produced * TICKS_PER_SAMPLE
-            piece.samples = self._lane.process(to_samples(piece.pcm)).astype(np.float32) / np.float32(32768)
-        return piece.samples
+    def coarse(self, start: Ticks) -> tuple[Samples, int]:
+        """`SPAN` samples from `start` on, pre-emphasized, at a fourth of the rate; and where they begin, in samples."""
+        reach = _REACH - COARSE
+        self._ask(start, start + (SPAN + COARSE + reach) * TICKS_PER_SAMPLE)
+        first = max(0, start // TICKS_PER_SAMPLE - self._first) // COARSE
+        last = first + SPAN // COARSE
+        known = max(first, self._coarse_known)
+        if known < last:
+            part = _emphasized(self._samples[max(0, known * COARSE - 1) : last * COARSE + reach])
+            self._coarse[known:last] = _fourth(part[min(known, 1) :])
+            self._coarse_known = last
+        return self._coarse[first:last], self._first + first * COARSE
+
+    def _ask(self, start: Ticks, end: Ticks) -> None:
+        """Make samples of what sounds from `start` to `end`, and room for them."""
+        if end // TICKS_PER_SAMPLE - self._first >= len(self._samples):
+            self._forget((start // TICKS_PER_SAMPLE - self._first) // COARSE)
+        while self._waiting and self._waiting[0].start < end:
+            piece, rest = _split(self._waiting.popleft(), end)
+            if rest.pcm:
+                self._waiting.appendleft(rest)
+            if piece.end > start:
+                self._render(piece)
+
+    def _render(self, piece: _Piece) -> None:
+        if self._lane is None or self._lane.in_rate != piece.rate or self._lane_end != piece.start:
+            self._lane = Resampler(piece.rate, SAMPLE_RATE)
+            self._lane_from = piece.start
+        self._lane_end = piece.end
+        # What the lane held back of the piece before comes first.
+        at = self._lane_from // TICKS_PER_SAMPLE + self._lane.produced - self._first
+        samples = self._lane.process(to_samples(piece.pcm)).astype(np.float32) / np.float32(32768)
+        samples, at = samples[max(0, -at) :], max(0, at)
+        room = self._samples[at : at + len(samples)]
+        room[:] = samples[: len(room)]
+        self._changed(at)
+
+    def _forget(self, count: int) -> None:
+        """The first `count` of `_coarse`, and as many samples as they stand for."""
+        self._coarse = _moved(self._coarse, count)
+        self._coarse_known = max(0, self._coarse_known - count)
+        self._samples = _moved(self._samples, count * COARSE)
+        self._first += count * COARSE
+
+    def _changed(self, at: int) -> None:
+        """`_samples` are others from `at` on."""
+        self._coarse_known = max(0, min(self._coarse_known, (at - _REACH) // COARSE))
 
 
 class EchoDetector:
@@ -146,21 +199,22 @@ class EchoDetector:
         which costs far more than to compare at the lag that is known.
         """
         start = end - (BLOCK + LATEST) * TICKS_PER_SAMPLE
-        played = self.reference.read(start, BLOCK + LATEST - EARLIEST)
+        played, begins = self.reference.coarse(start)
         if float(np.dot(played, played)) < _QUIET * len(played):
             return 0.0
-        x, r = _emphasized(heard), _emphasized(played)
+        x = _emphasized(heard)
         here = 0.0
         if self.lag is not None:
-            lag, here = _best(x, r, self.lag - NEAR, self.lag + NEAR)
+            lag, here = self._best(x, start, self.lag - NEAR, self.lag + NEAR)
             if here >= STILL:
                 return self._found(lag, here)
-            lag, alike = _best(x, r, self.lag - CLOSE, self.lag + CLOSE) if search else (lag, here)
+            lag, alike = self._best(x, start, self.lag - CLOSE, self.lag + CLOSE) if search else (lag, here)
             if alike >= MOVED:
                 return self._found(lag, alike)
         if not search:
             return min(1.0, here / self._usual)
-        lag, alike = _best(x, r, EARLIEST, LATEST)
+        near = start // TICKS_PER_SAMPLE + LATEST - begins - COARSE * _roughly(_fourth(x), played)
+        lag, alike = self._best(x, start, near - 2 * COARSE, near + 2 * COARSE)
         if alike < ALIKE:
             self._candidate = None
         elif self._candidate is not None and abs(lag - self._candidate) <= NEAR:
@@ -172,6 +226,18 @@ class EchoDetector:
             return min(1.0, here / self._usual)
         return self._found(lag, alike)
 
+    def _best(self, x: Samples, start: Ticks, first: int, last: int) -> tuple[int, float]:
+        """The lag in `first`..`last` at which `x`, pre-emphasized, is most like the reference, and the normalized
+        correlation there. At the lag `LATEST` its first sample is compared with the one at `start`."""
+        first, last = max(first, EARLIEST), max(EARLIEST, min(last, LATEST))
+        first = min(first, last)
+        begins = start + (LATEST - last - 1) * TICKS_PER_SAMPLE
+        part = _emphasized(self.reference.read(begins, last - first + BLOCK + 1))[1:]
+        power = _sliding(np.square(part), BLOCK) * float(np.dot(x, x))
+        alike = np.abs(np.correlate(part, x, "valid")) / np.sqrt(power + _TINY)
+        place = int(np.argmax(alike))
+        return last - place, float(min(1.0, alike[place]))
+
     def _found(self, lag: int, alike: float) -> float:
         """The likeness by what it is in this room when nobody else speaks: the tail of a room is like nothing."""
         self.lag = lag
@@ -180,31 +246,47 @@ class EchoDetector:
         return min(1.0, alike / self._usual)
 
 
-def _emphasized(samples: Samples) -> Floats:
-    out = samples.astype(np.float64)
+def _emphasized(samples: Samples) -> Samples:
+    out = samples.copy()
     out[1:] -= _EMPHASIS * samples[:-1]
     return out
 
 
-@lru_cache(maxsize=4)
-def _size(length: int) -> int:
-    return 1 << (length - 1).bit_length()
+def _fourth(samples: Samples) -> Samples:
+    """`samples` at a fourth of their rate. What lies above is damped enough for a comparison, not for listening.
 
-
-def _best(x: Floats, r: Floats, first: int, last: int) -> tuple[int, float]:
-    """The lag in `first`..`last` at which `x` is most like `r`, and the normalized correlation there.
-
-    At lag k the block x[n] is compared with r[n + LATEST - k].
+    Sample n of it is made of `_REACH` from 4 n on; one for every four that have as many.
     """
-    first, last = max(first, EARLIEST), min(last, LATEST)
-    part = r[LATEST - last : LATEST - first + BLOCK]
-    if len(part) < 4 * BLOCK:
-        sums = np.correlate(part, x, "valid")
-    else:
-        size = _size(len(part))
-        sums = np.fft.irfft(np.fft.rfft(part, size) * np.conj(np.fft.rfft(x, size)), size)[: last - first + 1]
-    energy = np.concatenate(([0.0], np.cumsum(np.square(part))))
-    power = np.maximum(energy[BLOCK:] - energy[:-BLOCK], 0.0) * float(np.dot(x, x))
-    alike = np.abs(sums) / np.sqrt(power + 1e-12)
-    place = int(np.argmax(alike))
-    return last - place, float(min(1.0, alike[place]))
+    for _ in range(2):
+        samples = _QUARTER * (samples[:-2:2] + samples[1:-1:2] + samples[1:-1:2] + samples[2::2])
+    return samples
+
+
+def _roughly(x: Samples, r: Samples) -> int:
+    """Where in `r`, [m], `x`, [n], is most like it."""
+    size = 1 << (len(r) - 1).bit_length()
+    sums = np.fft.irfft(np.fft.rfft(r, size) * np.conj(np.fft.rfft(x, size)), size)[: len(r) - len(x) + 1]
+    return int(np.argmax(np.square(sums) / (_sliding(np.square(r), len(x)) + _TINY)))
+
+
+def _sliding(values: Samples, length: int) -> Floats:
+    """Sums of every `length` neighbours of `values`, none of which is negative."""
+    ends = np.concatenate(([0.0], np.cumsum(values, dtype=np.float64)))
+    sums: Floats = np.maximum(ends[length:] - ends[:-length], 0.0)
+    return sums
+
+
+def _split(piece: _Piece, at: Ticks) -> tuple[_Piece, _Piece]:
+    """The samples of `piece` that begin before `at`, and the rest."""
+    ticks = 48_000 // piece.rate
+    samples = -(-max(0, at - piece.start) // ticks)
+    rest = _Piece(piece.start + samples * ticks, piece.pcm[2 * samples :], piece.rate)
+    return (piece if not rest.pcm else _Piece(piece.start, piece.pcm[: 2 * samples], piece.rate)), rest
+
+
+def _moved(samples: Samples, by: int) -> Samples:
+    """`samples` without the first `by`, zeros behind them."""
+    moved = np.zeros_like(samples)
+    kept = samples[by:]
+    moved[: len(kept)] = kept
+    return moved

@@ -164,5 +164,24 @@ def test_only_as_much_is_kept_as_can_come_back() -> None:
     reference = Reference()
     for second in range(30):
         reference.play(second * 48_000, counting(1, RATE), RATE)
-    assert len(reference._pieces) < 4
+    assert len(reference._waiting) < 5
     assert told(reference, 0, 100) == [0] * 100
+
+
+def test_what_was_read_already_is_forgotten_too_where_it_is_not_heard() -> None:
+    reference = Reference()
+    reference.play(0, counting(1, 640), RATE)
+    assert told(reference, 0, 640) == list(range(1, 641))
+    reference.hush(from_ms(30))
+    assert told(reference, 20, 320) == [*range(321, 481)] + [0] * 160
+    reference.play(from_ms(30), counting(2000, 160), RATE)
+    assert told(reference, 20, 320) == [*range(321, 481), *range(2000, 2160)]
+
+
+def test_a_piece_that_is_longer_than_what_is_kept_and_one_after_a_long_pause_lie_where_they_were_played() -> None:
+    reference = Reference()
+    reference.play(0, counting(0, 60_000)[:60_000], RATE)
+    reference.play(from_ms(1875), counting(1, 1600), RATE)
+    assert told(reference, 1865, 320) == [*range(29_840, 30_000), *range(1, 161)]
+    reference.play(from_ms(9000), counting(7, 320), RATE)
+    assert told(reference, 8990, 320) == [0] * 160 + list(range(7, 167))
