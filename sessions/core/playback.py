@@ -26,6 +26,7 @@ class Track:
     """One response's audio.
 
     `delay`: from a sample's placement to the ear. `held_at`: since when a carrier that paces releases nothing.
+    `standing`: the client said twice that it is at the same place.
     generated >= admitted >= heard. After `settle` or `freeze` every generated tick is in exactly one of `played`,
     `cleared`, `stale`, `unknown`.
     """
@@ -39,6 +40,7 @@ class Track:
     segments: list[Segment] = field(default_factory=list)
     reported: Ticks = 0
     reported_at: Ticks | None = None
+    standing: bool = False
     closed: bool = False
     played: Ticks = 0
     cleared: Ticks = 0
@@ -57,6 +59,7 @@ class Track:
         """A client's word on what it has played; False when it cannot be true (beyond what was sent, or going back)."""
         if self.closed or position > self.admitted or position < self.reported:
             return False
+        self.standing = self.reported_at is not None and position == self.reported
         self.reported = position
         self.reported_at = now
         return True
@@ -71,6 +74,9 @@ class Track:
         held_at, self.held_at = self.held_at, None
         if held_at is None:
             return
+        if self.standing:
+            self.standing = False
+            self.reported_at = now
         moved: list[Segment] = []
         for segment in self.segments:
             released = min(max(held_at - segment.placed_at, 0), segment.length)
@@ -96,11 +102,14 @@ class Track:
         """Playback position at `now`: the latest report carried on to now, else the model.
 
         The model: each sample is heard `delay` after its placement. A report is never carried beyond what has been
-        released: what was placed behind a pause cannot be heard before it. On a carrier that acknowledges, nothing
-        counts as heard before the first report.
+        released: what was placed behind a pause cannot be heard before it. Nor is the report of a client that stands
+        still, which has less than the model says was released. On a carrier that acknowledges, nothing counts as heard
+        before the first report.
         """
         if self.closed:
             return self.played
+        if self.standing:
+            return self.reported
         if self.reported_at is not None:
             return max(self.reported, min(self.reported + now - self.reported_at, self.released(now)))
         return 0 if self.acknowledged else self.released(now - self.delay)

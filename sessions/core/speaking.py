@@ -67,7 +67,7 @@ from .timeline import Span, Ticks, Word, from_ms
 Cause = Literal["barge_in", "key_pressed", "withdrawn", "client_cancel", "client_clear", "detached", "superseded"]
 
 PLAYED_GRACE = from_ms(1000)
-"""How long a carrier that acknowledges may take to report the end before the rest counts as unknown."""
+"""How long a client that acknowledges, or stands still, may take to report the end before the rest is unknown."""
 MUTE_MAX = from_ms(2000)
 """How long an engine that owns its turns stays muted after a hard interruption if it does not yield."""
 
@@ -482,8 +482,9 @@ class Speaking:
                 continue
             ended = track.heard(s.now) >= track.admitted
             ends = s.ledger.silent_from
-            if not ended and not (track.acknowledged and s.now >= ends + PLAYED_GRACE):
-                due = ends + PLAYED_GRACE if track.acknowledged else max(ends, s.now + 1)
+            waits = track.acknowledged or track.standing
+            if not ended and not (waits and s.now >= ends + PLAYED_GRACE):
+                due = ends + PLAYED_GRACE if waits else max(ends, s.now + 1)
                 self._out.append(SetTimer("played", due))
                 continue
             track.settle(s.now)

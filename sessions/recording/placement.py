@@ -108,7 +108,8 @@ class Placement:
                 into = event.position - piece.start
                 if into <= piece.length:
                     self._reported[event.response] = event.position
-                    self._way.report(now, now - piece.placed_at - into)
+                    placed_at = piece.placed_at + into
+                    self._way.report(placed_at, now - placed_at)
                 return
 
     def effects(self, effects: Sequence[Effect]) -> None:

@@ -1,7 +1,7 @@
 """How long what is sent is on its way to the ear of one peer: what its reports say, else what the model has.
 
-A report says what sounds at the moment of its arrival. It may be late and is never early, so of several the lower ones
-count; what it names moves on in steps of a packet, so the very lowest does not.
+A report says what sounds at the moment of its arrival. It may be late and is never early, so of several the one with
+the shortest way is right.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ..core.timeline import Ticks, from_ms
 
 UNHEARD: Final[Ticks] = from_ms(15)
 """By how much the way may change while the sound goes on before it is followed: a step in the middle of a sound is a
-fault of its own, and reports scatter by a packet."""
+fault of its own, and reports scatter, as what they name moves on in steps of a packet."""
 ENOUGH: Final = 8
 """Reports that tell a way."""
 _MILLISECOND: Final[Ticks] = from_ms(1)
@@ -29,23 +29,20 @@ class Way:
         self.latest: Ticks = delay
         """As it was known last."""
 
-    def report(self, now: Ticks, way: Ticks) -> None:
-        """What sounds at `now` was placed `way` ticks before. What is heard before its time is no report."""
+    def report(self, placed_at: Ticks, way: Ticks) -> None:
+        """What was placed at `placed_at` sounded `way` later. What is heard before its time is no report."""
         if way >= 0:
-            self._reports.append((now, way))
+            self._reports.append((placed_at, way))
 
     def of(self, placed_at: Ticks, length: Ticks, goes_on: bool = False) -> Ticks:
-        """The way of a piece of sound at `placed_at`: from the reports that came while it sounded, or next after it
-        where it is short.
+        """The way of a piece of sound at `placed_at`: from the reports on it, or on what follows where it is short.
 
         `goes_on`: it is heard without a pause behind what was asked for last. Places must not go back.
         """
         while self._reports and self._reports[0][0] <= placed_at:
             self._reports.popleft()
-        until = placed_at + length + self.latest
-        ways = sorted(way for index, (now, way) in enumerate(self._reports) if index < ENOUGH or now <= until)
-        if ways:
-            found = ways[(len(ways) - 1) // 4]
-            if not goes_on or abs(found - self.latest) > UNHEARD:
-                self.latest = found // _MILLISECOND * _MILLISECOND
+        end = placed_at + length
+        ways = [way for index, (place, way) in enumerate(self._reports) if index < ENOUGH or place <= end]
+        if ways and (not goes_on or abs(min(ways) - self.latest) > UNHEARD):
+            self.latest = min(ways) // _MILLISECOND * _MILLISECOND
         return self.latest

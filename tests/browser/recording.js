@@ -17,7 +17,7 @@ export class Recording {
       channelCount: 1,
       channelCountMode: 'explicit',
     });
-    node.port.onmessage = ({ data }) => this.#chunks.push(data);
+    node.port.onmessage = ({ data }) => this.#chunks.push({ ...data, came: performance.now() });
     node.connect(new GainNode(context, { gain: 0 })).connect(context.destination);
     nodes.forEach((from, input) => from.connect(node, 0, input));
     // Many pairs: the one with the least delay between the two clocks counts.
@@ -27,7 +27,8 @@ export class Recording {
     }
   }
 
-  // What was recorded so far, int16 in base64, with the page time and the frame of the context of the first sample.
+  // What was recorded so far, int16 in base64, with the page time and the frame of the context of the first sample, and
+  // the frame behind each chunk with the page time at which the chunk came.
   take() {
     const length = this.#chunks.reduce((sum, chunk) => sum + chunk.blocks.length, 0) * 128;
     const sides = [0, 1, 2].map(() => new Int16Array(length));
@@ -40,7 +41,8 @@ export class Recording {
     }
     const first = this.#chunks[0]?.first ?? 0;
     const rate = this.context.sampleRate;
-    return { rate, first, began: this.#offset + (first / rate) * 1000, sides: sides.map(encode) };
+    const came = this.#chunks.map(({ first: frame, blocks, came: at }) => [frame + blocks.length * 128, at]);
+    return { rate, first, began: this.#offset + (first / rate) * 1000, sides: sides.map(encode), came };
   }
 
   // Forgets what was recorded so far, so that long runs stay small.

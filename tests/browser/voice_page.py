@@ -49,6 +49,7 @@ class Recording:
 
     `agent` is what was heard, behind the page's gate; `arrived` what a page without one would have let be heard.
     `began` is the page time of the first sample, in ms, to about 5 ms; `first` is its frame on the clock of the audio.
+    `came`: frames of that clock and the page times, in ms, at which the sound before them had come.
     """
 
     rate: int
@@ -57,16 +58,33 @@ class Recording:
     agent: NDArray[np.int16]
     arrived: NDArray[np.int16]
     first: int
+    came: tuple[tuple[int, float], ...]
 
     @classmethod
     def of(cls, taken: Mapping[str, Any]) -> Recording:
         """From what `take` of recording.js gives: its sides are user, agent, arrived."""
         user, agent, arrived = (np.frombuffer(base64.b64decode(side), "<i2") for side in taken["sides"])
-        return cls(round(taken["rate"]), float(taken["began"]), user, agent, arrived, int(taken["first"]))
+        came = tuple((int(frame), float(at)) for frame, at in taken["came"])
+        return cls(round(taken["rate"]), float(taken["began"]), user, agent, arrived, int(taken["first"]), came)
 
     def sample(self, at: float) -> int:
         """The sample at a page time."""
         return max(0, min(len(self.agent), round((at - self.began) * self.rate / 1000)))
+
+    def on_page_time(self) -> NDArray[np.int16]:
+        """`agent` by the page's clock, from the page time of its first sample on.
+
+        The clock of the audio stands still while a busy machine leaves it no time, and never makes up for it; so it is
+        only ever further behind, and what came with the least delay from then on tells how far.
+        """
+        frames = np.array([frame - self.first for frame, _ in self.came])
+        behind = np.array([at for _, at in self.came]) * self.rate / 1000 - frames
+        least = np.minimum.accumulate(behind[::-1])[::-1]
+        places = (least - least[0]).round().astype(int)
+        out = np.zeros(len(self.agent) + places[-1], np.int16)
+        for begin, end, place in zip([0, *frames[:-1]], frames, places, strict=True):
+            out[begin + place : end + place] = self.agent[begin:end]
+        return out
 
 
 @dataclass(frozen=True, slots=True)

@@ -389,9 +389,11 @@ class WebRtcCarrier:
 
     def hold(self) -> None:
         self._downlink.hold()
+        self._reports.held = True
 
     def resume(self) -> None:
         self._downlink.resume()
+        self._reports.held = False
 
     def flush(self, fence: Fence) -> None:
         """Move the gate, drop what is queued, and tell the page in the same step from where on it may be heard."""

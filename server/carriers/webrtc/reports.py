@@ -20,8 +20,8 @@ MAX_REPORT: Final = 1024
 """Characters of one message."""
 AHEAD_MOST: Final[Ticks] = from_ms(500)
 """Of the way of a report that is made up for at most."""
-SWIFTEST_OF: Final = 5.0
-"""Seconds after which the swiftest report of a time is compared with the next ones' no more than once again."""
+LATELY: Final = 5.0
+"""Seconds of which the swiftest message is remembered, and as many before."""
 
 
 class NoReport(ValueError):
@@ -35,8 +35,12 @@ class PlaybackReports:
         self._played = played
         self._channel: RTCDataChannel | None = None
         self._latest = float("-inf")
-        self._lateness = _Lateness()
+        self._ways = _Ways()
         self._reported: dict[str, Ticks] = {}
+        self._standing = False
+        self.held = False
+        """Whether nothing of the conversation is sent: a page that stays at one place then has nothing left, and says
+        so a second time."""
         self.epoch = 0
         self.mute_until: int | None = None
         """RTP timestamp of the first packet of the epoch; None in the first one until something was cut."""
@@ -51,12 +55,12 @@ class PlaybackReports:
     def take(self, message: str | bytes, round_trip: float, now: float) -> list[PlaybackReported]:
         """What a message that came at `now` says of playback, in order; it is answered. In seconds. Raises NoReport."""
         timestamp, at = _read(message)
-        late = self._lateness.of(at / 1000, now)
+        way = self._ways.of(at / 1000, now, round_trip)
         events: list[PlaybackReported] = []
         # Unordered as the channel is, an older report may come after a newer one.
         if timestamp is not None and at > self._latest:
             self._latest = at
-            events = self._positions(timestamp, round_trip / 2 + late)
+            events = self._positions(timestamp, way)
         self._tell({"at_ms": at})
         return events
 
@@ -75,8 +79,11 @@ class PlaybackReports:
             end = self._played.end_of(earlier)
             if end is not None:
                 events.append(PlaybackReported(earlier, end))
-        if position > self._reported.get(response, -1):
+        before = self._reported.get(response, -1)
+        stands = self.held and position == before
+        if position > before or (stands and not self._standing):
             self._reported[response] = position
+            self._standing = stands
             events.append(PlaybackReported(response, position))
         return events
 
@@ -85,6 +92,7 @@ class PlaybackReports:
         self.epoch = epoch
         self.mute_until = self._played.timestamp
         self._reported.clear()
+        self.held = self._standing = False
         self._tell({})
 
     def _tell(self, answer: dict[str, float]) -> None:
@@ -94,23 +102,36 @@ class PlaybackReports:
             channel.send(json.dumps(state, separators=(",", ":")))
 
 
-class _Lateness:
-    """How much later than the swiftest ones of late a message came, by the clocks of both ends, in seconds.
+class _Least:
+    """The least of what was told lately: clocks drift, and a machine that slept has another one."""
 
-    Half a round trip is what a message takes at best; busy machines take more, and each time another time.
+    def __init__(self) -> None:
+        self._now = self._before = float("inf")
+        self._since = float("-inf")
+
+    def of(self, value: float, now: float) -> float:
+        if now - self._since > LATELY:
+            self._before, self._now, self._since = self._now, value, now
+        self._now = min(self._now, value)
+        return min(self._now, self._before)
+
+
+class _Ways:
+    """How long each message was on its way here, in seconds.
+
+    The swiftest ones lately took half of the shortest round trip, and every other as much longer as both clocks say:
+    busy machines take a while to send and to hear, and each time another one.
     """
 
     def __init__(self) -> None:
-        self._swiftest = self._swiftest_before = float("inf")
-        self._since = float("-inf")
+        self._took = _Least()
+        self._round_trip = _Least()
 
-    def of(self, sent: float, now: float) -> float:
+    def of(self, sent: float, now: float, round_trip: float) -> float:
+        """`sent` by the page's clock, `now` by ours. `round_trip`: 0 where it is not known yet."""
         took = now - sent
-        if now - self._since > SWIFTEST_OF:
-            # Clocks drift, and a machine that slept has another one.
-            self._swiftest_before, self._swiftest, self._since = self._swiftest, took, now
-        self._swiftest = min(self._swiftest, took)
-        return took - min(self._swiftest, self._swiftest_before)
+        half = self._round_trip.of(round_trip, now) / 2 if round_trip else 0.0
+        return half + took - self._took.of(took, now)
 
 
 def _read(message: str | bytes) -> tuple[int | None, float]:

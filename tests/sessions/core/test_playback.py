@@ -74,6 +74,29 @@ def test_the_same_report_twice_is_taken_twice() -> None:
     assert track.report(500, 600)
 
 
+def test_a_client_that_stands_still_has_heard_what_it_says_until_it_goes_on() -> None:
+    track = admitted((4800, 0))
+    assert track.report(1000, 1000)
+    assert track.heard(1500) == 1500
+    assert track.report(1000, 1500)
+    assert track.heard(3000) == 1000
+    assert track.report(1200, 3200)
+    assert track.heard(3500) == 1500
+    assert track.report(1200, 3500)
+    assert track.freeze(9000) == 1200
+    assert (track.played, track.cleared) == (1200, 3600)
+
+
+def test_what_stood_still_in_a_hold_is_carried_on_again_after_it() -> None:
+    track = admitted((4800, 0))
+    track.report(1000, 1500)
+    track.hold(1600)
+    track.report(1000, 2000)
+    assert track.heard(3000) == 1000
+    track.resume(3000)
+    assert track.heard(3100) == 1100
+
+
 # --- a carrier that paces, and the way to the ear ---------------------------------------------------------------------
 
 

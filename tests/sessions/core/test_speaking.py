@@ -517,6 +517,22 @@ def test_what_is_never_reported_is_unknown_after_a_while() -> None:
     assert world.session.state.ledger.unknown == from_ms(100)
 
 
+def test_what_a_client_that_stands_still_did_not_report_is_unknown_after_a_while() -> None:
+    world = stage()
+    start = begin(world)
+    make(world, start, 0, 100)
+    world.post(EngineDone(start.fence, start.response))
+    for _ in range(2):
+        world.post(PlaybackReported(start.response, from_ms(60)))
+    world.wait(1000)
+    assert world.notices(PlaybackStopped) == []
+    world.wait(200)
+    (stopped,) = world.notices(PlaybackStopped)
+    assert stopped.heard_by == "report"
+    ledger = world.session.state.ledger
+    assert (ledger.played, ledger.unknown) == (from_ms(60), from_ms(40))
+
+
 def test_a_track_that_is_not_over_is_looked_at_again() -> None:
     world = stage()
     start = begin(world)

@@ -71,6 +71,13 @@ def test_what_a_report_was_later_than_others_has_passed_too() -> None:
     assert page.says(9, took=4000) == [PlaybackReported("r", min(20 * PACKET, 9 * PACKET - LEAD + AHEAD_MOST))]
 
 
+def test_a_round_trip_that_a_busy_machine_makes_longer_counts_as_the_shortest_one() -> None:
+    page = Page()
+    page.says(1, round_trip=0.0)
+    assert page.says(4, round_trip=0.02) == [PlaybackReported("r", 4 * PACKET - LEAD + from_ms(10))]
+    assert page.says(6, round_trip=0.3) == [PlaybackReported("r", 6 * PACKET - LEAD + from_ms(10))]
+
+
 def test_a_page_whose_clock_stood_still_is_believed_again_after_a_while() -> None:
     page = Page()
     page.send("r", 20, 500)
@@ -86,6 +93,25 @@ def test_positions_only_grow_and_the_same_one_is_told_once() -> None:
     assert page.says(10) == []
     assert page.says(8) == []
     assert page.says(11)
+
+
+def test_a_page_that_has_nothing_left_in_a_hold_says_so_once_more() -> None:
+    page = Page()
+    page.says(19)
+    page.reports.held = True
+    end = [PlaybackReported("r", 20 * PACKET)]
+    page.played.skip(20 * PACKET)
+    assert [page.says(packet) for packet in (22, 24, 26, 28)] == [end, end, [], []]
+    page.reports.held = False
+    assert page.says(30) == []
+    page.send("r", 20, 5)
+    assert page.says(42) == [PlaybackReported("r", 22 * PACKET - LEAD)]
+    page.reports.held = True
+    page.says(44)
+    page.played.skip(20 * PACKET)
+    assert [len(page.says(packet)) for packet in (46, 48, 50)] == [1, 1, 0]
+    page.reports.begin_epoch(1)
+    assert not page.reports.held
 
 
 def test_an_older_report_that_comes_late_is_answered_and_passed_over() -> None:
