@@ -187,6 +187,7 @@ class Call:
 
     def lost(self) -> None:
         """The node is gone, and everything that it was doing."""
+        self.settle()
         self._serial += 1
         self._plan += 1
         self._timers.clear()
@@ -199,9 +200,12 @@ class Call:
         """Another node, which is `node` by now, goes on with the session, from its snapshot, with a new incarnation."""
         core = Session.restore(self._core.session.snapshot())
         self._cluster.figures.events += self._core.handled
+        # No timer of the former owner is due any more.
+        effects = core.handle(OwnershipTaken(core.state.incarnation + 1), self.now)
         self._takes(core)
+        self._core.handled = 1
+        self._carry_out([*effects])
         self._attached = True
-        self._give(OwnershipTaken(core.state.incarnation + 1))
         self._give(CarrierAttached(acknowledged=False, paced=True, delay=0))
         self._heard = self._fed = max(self._fed, self.now // WINDOW * WINDOW)
         self._cluster.figures.dark.append((self.now - since) / TICK_RATE)
@@ -213,6 +217,12 @@ class Call:
         """The node lets go, in order: what is being said is cut there."""
         self._give(CarrierLost("drained"))
         self.lost()
+
+    def settle(self) -> None:
+        """Let everything happen that needed no waking until now."""
+        if self._attached:
+            self._feed(self.now // FRAME * FRAME)
+            self._carry_out(self._core.catch_up(self.now))
 
     @property
     def handled(self) -> int:

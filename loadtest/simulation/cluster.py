@@ -190,5 +190,7 @@ class Cluster:
     def finish(self) -> None:
         """Account for the time up to now."""
         for node in self.nodes:
+            for call in node.calls.values():
+                call.settle()
+                self.figures.events += call.handled
             node.changed()
-            self.figures.events += sum(call.handled for call in node.calls.values())
