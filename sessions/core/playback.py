@@ -9,7 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from .notices import HeardBy
-from .timeline import Ticks
+from .timeline import Ticks, from_ms
+
+STANDS: Ticks = from_ms(20)
+"""A client that is at the same place so much later stands still; sooner it only said it twice."""
 
 
 @dataclass(slots=True)
@@ -26,7 +29,7 @@ class Track:
     """One response's audio.
 
     `delay`: from a sample's placement to the ear. `held_at`: since when a carrier that paces releases nothing.
-    `standing`: the client said twice that it is at the same place.
+    `standing`: the client said again, and later, that it is at the same place.
     generated >= admitted >= heard. After `settle` or `freeze` every generated tick is in exactly one of `played`,
     `cleared`, `stale`, `unknown`.
     """
@@ -59,9 +62,12 @@ class Track:
         """A client's word on what it has played; False when it cannot be true (beyond what was sent, or going back)."""
         if self.closed or position > self.admitted or position < self.reported:
             return False
-        self.standing = self.reported_at is not None and position == self.reported
-        self.reported = position
-        self.reported_at = now
+        if self.reported_at is not None and position == self.reported:
+            self.standing = self.standing or now - self.reported_at >= STANDS
+        else:
+            self.standing = False
+            self.reported = position
+            self.reported_at = now
         return True
 
     def hold(self, now: Ticks) -> None:

@@ -96,7 +96,7 @@ class Talker:
 
     def embed(self, tokens: Sequence[int]) -> Tensor:
         """Text tokens as the talker reads them, [n, d]."""
-        ids = torch.tensor(list(tokens), device=self._omni.device)
+        ids = torch.tensor(list(tokens), dtype=torch.long, device=self._omni.device)
         embeds: Tensor = self._net.text_projection(self._omni.net.thinker.get_input_embeddings()(ids))
         return embeds.to(self._device)
 

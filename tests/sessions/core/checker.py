@@ -141,6 +141,7 @@ class Agent:
     frames: list[tuple[Ticks, Ticks, Ticks]] = field(default_factory=list)
     reported: Ticks = 0
     reported_at: Ticks | None = None
+    stands: bool = False
     told: list[str] = field(default_factory=list)
     spoken: bool = False
     limit: Ticks | None = None
@@ -154,6 +155,8 @@ class Agent:
         held, self.held_at = self.held_at, None
         if held is None:
             return
+        if self.stands:
+            self.stands, self.reported_at = False, now
         later = now - held
         frames: list[tuple[Ticks, Ticks, Ticks]] = []
         for start, end, at in self.frames:
@@ -175,6 +178,8 @@ class Agent:
         return 0
 
     def heard(self, now: Ticks) -> Ticks:
+        if self.stands:
+            return self.reported
         if self.reported_at is not None:
             return max(self.reported, min(self.reported + now - self.reported_at, self.placed(now)))
         return 0 if self.acknowledged else self.placed(now - self.delay)
@@ -541,7 +546,10 @@ class Checker:
             require(bad == 1, "3", f"{event} cannot be true and was taken")
             return
         require(bad == 0, "3", f"{event} was not taken")
-        agent.reported, agent.reported_at = event.position, self.now
+        if agent.reported_at is None or event.position > agent.reported:
+            agent.reported, agent.reported_at, agent.stands = event.position, self.now, False
+        elif self.now - agent.reported_at >= from_ms(20):
+            agent.stands = True
 
     def _answer(self, event: Transcript | EndOfTurnProbability | PerceptionFailed) -> None:
         if event.request in self.asked:
@@ -865,7 +873,7 @@ class Checker:
         agent = self._of(notice.response)
         require(agent.closed, "8", f"{notice} before the response is closed")
         heard = agent.heard(self.now)
-        late = agent.acknowledged and self.now >= agent.frames[-1][2] + GRACE
+        late = (agent.acknowledged or agent.stands) and self.now >= agent.frames[-1][2] + GRACE
         require(notice.heard_by == agent.heard_by, "3", f"{notice} rests on a {agent.heard_by}")
         require(heard == agent.admitted or late, "3", f"{notice} after {heard} of {agent.admitted}")
         self._book(agent, heard, lost=True)

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from sessions.core.playback import Ledger, Track
+from sessions.core.playback import STANDS, Ledger, Track
 
 
 def admitted(*pieces: tuple[int, int], generated: int | None = None, acknowledged: bool = False) -> Track:
@@ -75,23 +75,30 @@ def test_the_same_report_twice_is_taken_twice() -> None:
 
 
 def test_a_client_that_stands_still_has_heard_what_it_says_until_it_goes_on() -> None:
-    track = admitted((4800, 0))
+    track = admitted((9600, 0))
     assert track.report(1000, 1000)
     assert track.heard(1500) == 1500
-    assert track.report(1000, 1500)
+    assert track.report(1000, 1000 + STANDS)
     assert track.heard(3000) == 1000
     assert track.report(1200, 3200)
     assert track.heard(3500) == 1500
-    assert track.report(1200, 3500)
+    assert track.report(1200, 3200 + STANDS)
     assert track.freeze(9000) == 1200
-    assert (track.played, track.cleared) == (1200, 3600)
+    assert (track.played, track.cleared) == (1200, 8400)
+
+
+def test_what_is_only_said_twice_is_no_standing_still() -> None:
+    track = admitted((9600, 0))
+    assert track.report(1000, 1000)
+    assert track.report(1000, 1000 + STANDS - 1)
+    assert track.heard(3000) == 3000
 
 
 def test_what_stood_still_in_a_hold_is_carried_on_again_after_it() -> None:
     track = admitted((4800, 0))
     track.report(1000, 1500)
     track.hold(1600)
-    track.report(1000, 2000)
+    track.report(1000, 1500 + STANDS)
     assert track.heard(3000) == 1000
     track.resume(3000)
     assert track.heard(3100) == 1100

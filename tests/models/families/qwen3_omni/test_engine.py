@@ -78,6 +78,16 @@ def test_a_text_answer_has_no_sound_and_ends_where_the_client_says(omni: Omni) -
     assert not scene.of("s", EngineAudio)
 
 
+def test_a_conversation_that_holds_nothing_yet_is_begun_by_the_agent(omni: Omni) -> None:
+    scene = Scene(omni)
+    scene.open("s")
+    scene.ask("s", "r")
+    scene.run()
+    assert scene.of("s", EngineDone)
+    assert scene.of("s", EngineFailed) == []
+    assert scene.pcm("s")
+
+
 def test_a_session_says_the_same_alone_and_beside_others_that_come_and_go(omni: Omni) -> None:
     alone = Scene(omni)
     alone.open("s")
