@@ -45,8 +45,8 @@ class Attend:
     cosine: Tensor
     """[B or 1, 1, T, head / 2]"""
     sine: Tensor
-    visible: Tensor
-    """bool [B or 1, 1, T, keys]"""
+    mask: Tensor
+    """What is added to scores, [B or 1, 1, T, keys]: 0, and minus infinity for what is not seen."""
     rows: Tensor | None
     """int64 [B, 1]; None for a whole sequence."""
     cells: Tensor | None
@@ -116,14 +116,14 @@ class Attention(Streaming):
         query_key, value = projected.permute(2, 0, 3, 1, 4).split([2, 1])
         (query, key), value = _turn(query_key, attend).unbind(0), value[0]
         if streams is None or attend.rows is None or attend.cells is None:
-            out = F.scaled_dot_product_attention(query, key, value, attn_mask=attend.visible)
+            out = F.scaled_dot_product_attention(query, key, value, attn_mask=attend.mask)
         else:
             rings = streams.of(self).rings
             keys, values = rings["keys"], rings["values"]
             # A stream that does not run writes too, but only to cells that its next real step will overwrite.
             keys[attend.rows, :, :, attend.cells] = key.transpose(1, 2).to(keys.dtype)
             values[attend.rows, :, attend.cells] = value.transpose(1, 2).to(values.dtype)
-            scores = torch.matmul(query * self.head**-0.5, keys).masked_fill(~attend.visible, -torch.inf)
+            scores = torch.matmul(query * self.head**-0.5, keys).add_(attend.mask)
             out = torch.matmul(scores.softmax(-1, dtype=torch.float32).to(values.dtype), values)
         mixed: Tensor = self.out_proj(out.transpose(1, 2).reshape(batch, steps, self.config.dimension))
         return mixed
@@ -182,7 +182,7 @@ def whole(config: TransformerConfig, steps: int, like: Tensor) -> Attend:
     distance = positions[:, None] - positions[None, :]
     visible = (distance >= 0) & (distance < config.context)
     cosine, sine = _angles(config, positions[None], like.dtype)
-    return Attend(cosine, sine, visible[None, None], None, None)
+    return Attend(cosine, sine, _mask(visible[None, None], like.dtype), None, None)
 
 
 def step(config: TransformerConfig, streams: Streams, like: Tensor) -> Attend:
@@ -200,9 +200,12 @@ def step(config: TransformerConfig, streams: Streams, like: Tensor) -> Attend:
     distance = positions[:, :, None] - held[:, None, :]
     visible = (held[:, None, :] >= 0) & (distance >= 0) & (distance < config.context)
     cosine, sine = _angles(config, positions, like.dtype)
-    return Attend(
-        cosine, sine, visible[:, None], torch.arange(len(positions), device=like.device)[:, None], positions % cells
-    )
+    rows = torch.arange(len(positions), device=like.device)[:, None]
+    return Attend(cosine, sine, _mask(visible[:, None], like.dtype), rows, positions % cells)
+
+
+def _mask(visible: Tensor, dtype: torch.dtype) -> Tensor:
+    return torch.zeros_like(visible, dtype=dtype).masked_fill_(~visible, -torch.inf)
 
 
 def _angles(config: TransformerConfig, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:

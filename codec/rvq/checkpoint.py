@@ -19,8 +19,11 @@ import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
+from torch import nn
 
+from ..columns import by_columns
 from ..identity import CodecIdentity, CodecIdentityError
+from .layers import Patches
 from .model import ModelConfigError, RvqCodec, RvqConfig
 from .shipped import SHIPPED
 
@@ -53,7 +56,9 @@ def save_checkpoint(path: Path, codec: RvqCodec, version: str) -> CodecIdentity:
     """Write `codec` as float16, whole or not at all. `version` names its codes: give another whenever the encoder or
     the codebooks have changed, since old codes then mean something else. Raises CodecIdentityError."""
     identity = codec.config.identity(version)
-    weights = {name: value.detach().cpu().numpy().astype(np.float16) for name, value in codec.state_dict().items()}
+    weights = {
+        name: value.detach().cpu().numpy().astype(np.float16, order="C") for name, value in codec.state_dict().items()
+    }
     metadata = {
         "format": FORMAT,
         "config": json.dumps(dataclasses.asdict(codec.config), sort_keys=True),
@@ -99,6 +104,7 @@ def load_checkpoint(path: Path = SHIPPED) -> Checkpoint:
         raise CheckpointError("mismatch", f"{path}: {error}") from error
     except MemoryError as error:
         raise CheckpointError("memory", f"{path}: not enough memory to load it; about 80 MB are needed") from error
+    by_columns(layer for layer in codec.modules() if isinstance(layer, nn.Linear | Patches))
     return Checkpoint(codec.eval().requires_grad_(False), identity)
 
 

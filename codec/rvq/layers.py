@@ -81,8 +81,9 @@ class SlotState:
 
     def take(self, run: Tensor, new: Sequence[Tensor]) -> None:
         """Have `owners` remember `new` for the slots in `run`, bool [slots]."""
+        everyone = bool(run.all())
         for owner, rows in zip(self._kept, new, strict=True):
-            self._kept[owner] = keep_rows(run, rows, self._kept[owner])
+            self._kept[owner] = rows if everyone else keep_rows(run, rows, self._kept[owner])
 
     @property
     def owners(self) -> tuple[nn.Module, ...]:

@@ -14,9 +14,7 @@ What comes out then depends on the number of slots and frames as far as rounding
 
 from __future__ import annotations
 
-import io
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -26,6 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..identity import CodecIdentity
+from ..recording import Computation, record
 from .checkpoint import Checkpoint
 from .layers import GivenState, SlotState, keep_rows
 from .model import DELAY, FIRST_PITCH
@@ -44,8 +43,6 @@ CodePieces = NDArray[np.int64]
 
 T = TypeVar("T", bound=np.generic)
 
-Step = Callable[..., tuple[Tensor, ...]]
-"""A step as a function of tensors: what goes in, what is remembered; what comes out, what is remembered then."""
 _TRACED_ROWS, _TRACED_FRAMES = 3, 4
 """Sizes of the example; any but 1, which would be taken for what may be stretched."""
 
@@ -77,7 +74,7 @@ class StreamingRvqEncoder:
         self._codec = checkpoint.codec
         self._norms = checkpoint.codec.quantizer.norms()
         self._state = SlotState(slots)
-        self._traced: Step | None = None
+        self._traced: Computation | None = None
 
     def encode(self, pcm: Pcm, run: Mask, reset: Mask) -> Codes:
         """One frame of each slot in `run` to its codes; rows of the others are 0.
@@ -153,7 +150,7 @@ class StreamingRvqEncoder:
             return (self._encode(samples, state), *state.written())
 
         rows = torch.zeros(_TRACED_ROWS, dtype=torch.int64)
-        self._traced = _trace(step, torch.zeros(_TRACED_ROWS, _TRACED_FRAMES * FRAME), *self._state.rows(rows))
+        self._traced = record(step, torch.zeros(_TRACED_ROWS, _TRACED_FRAMES * FRAME), *self._state.rows(rows))
         self.reset(every)
 
 
@@ -188,7 +185,7 @@ class StreamingRvqDecoder:
         self._pitch = checkpoint.codec.precise_pitch()
         self._envelopes = SlotState(slots)
         self._pitches = SlotState(slots)
-        self._traced: Step | None = None
+        self._traced: Computation | None = None
         with torch.inference_mode():
             # The hop before the first, which no code describes.
             pulses, phase = pulse_train(torch.full((1, 1), FIRST_PITCH, dtype=torch.float64), torch.zeros(1).double())
@@ -292,7 +289,7 @@ class StreamingRvqDecoder:
             return (wave, *envelopes.written(), *pitches.written(), *after)
 
         rows = torch.zeros(_TRACED_ROWS, dtype=torch.int64)
-        self._traced = _trace(
+        self._traced = record(
             step,
             torch.zeros(_TRACED_ROWS, self.identity.codebooks, _TRACED_FRAMES, dtype=torch.int64),
             *(*self._envelopes.rows(rows), *self._pitches.rows(rows), *(part[rows] for part in self._sound)),
@@ -323,23 +320,6 @@ class StreamingRvqDecoder:
         length = FRAME * frames
         after = _Sound(new_pulses[:, -HOP:], phase, new_hiss[:, -HOP:], wave[:, length:], before.frame + frames)
         return wave[:, :length], after
-
-
-def _trace(step: Step, *example: Tensor) -> Step:
-    """`step` as a graph that takes any number of rows and frames."""
-    with warnings.catch_warnings(), torch.no_grad():
-        # What it warns of are sizes of layers, which do not change.
-        warnings.simplefilter("ignore")
-        # Copies: what was made for inference alone is not taken.
-        examples = tuple(tensor.clone() for tensor in example)
-        recorded = torch.jit.trace(step, examples, check_trace=False)  # type: ignore[no-untyped-call]
-        # Read back from its written form its weights are known to it alone, and it never asks for the interpreter's
-        # lock to count who else uses them.
-        written = io.BytesIO()
-        torch.jit.save(recorded, written)
-        written.seek(0)
-        traced: Step = torch.jit.load(written)  # type: ignore[no-untyped-call]
-    return traced
 
 
 def _positive(slots: int) -> int:

@@ -56,17 +56,22 @@ def sample(logits: Tensor, key: Tensor, *, temperature: float = 1.0, top_k: int 
 
 
 def _noise(key: Tensor, hashes: Tensor) -> Tensor:
+    first, second = (_number(_signed(factor), key.device) for factor in _MIX)
     x = key[:, None] ^ hashes
-    x = x ^ _shift(x, 16)
-    x = x * _signed(_MIX[0])
-    x = x ^ _shift(x, 15)
-    x = x * _signed(_MIX[1])
+    x = (x ^ _shift(x, 16)) * first
+    x = (x ^ _shift(x, 15)) * second
     x = _shift(x ^ _shift(x, 16), 32 - _BITS)
     return torch.index_select(_quantiles(key.device), 0, x.flatten()).view(x.shape)
 
 
 def _signed(value: int) -> int:
     return value - (1 << 32) if value >= 1 << 31 else value
+
+
+@lru_cache(maxsize=32)
+def _number(value: int, device: torch.device) -> Tensor:
+    """As int32 []: a plain number is made one anew, and converted, each time that it is combined with a tensor."""
+    return torch.tensor(value, dtype=torch.int32, device=device)
 
 
 def _int32(x: Tensor) -> Tensor:
@@ -77,7 +82,7 @@ def _int32(x: Tensor) -> Tensor:
 
 def _shift(x: Tensor, bits: int) -> Tensor:
     """Logical shift to the right: torch's is arithmetic."""
-    return (x >> bits) & ((1 << (32 - bits)) - 1)
+    return (x >> _number(bits, x.device)) & _number((1 << (32 - bits)) - 1, x.device)
 
 
 @lru_cache(maxsize=32)

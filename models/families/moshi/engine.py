@@ -14,6 +14,8 @@ from sessions.codes_track import CodesFormat
 from .checkpoint import LoadedMoshi, Placement, load, random
 from .worker import SLOTS
 
+WORTH_RECORDING = 1 << 30
+"""Bytes of weights: a step of a larger model spends its time on reading them, and a record holds a copy of them all."""
 MARGIN = 25
 """Frames that a cut may take the model back: two seconds, far more than a carrier is given ahead of playback."""
 
@@ -30,8 +32,8 @@ def moshi_engine(
     """An engine for the checkpoint in a folder, or with tiny random weights. Blocks while it loads.
 
     `policy`: what the model is told of an interruption; "rewind" makes it not have said what was not heard. On a GPU
-    weights are bfloat16. `record`: on a CPU steps run without the interpreter, which takes some seconds to prepare.
-    Raises CheckpointError.
+    weights are bfloat16. `record`: on a CPU steps of a small model run without the interpreter, which takes some
+    seconds to prepare. Raises CheckpointError.
     """
     return engine_of(placed(checkpoint, slots=slots, record=record), policy=policy, clock=clock, worker=worker)
 
@@ -47,7 +49,7 @@ def placed(checkpoint: Path | None, *, slots: int, device: str | None = None, re
         where = device or ("cuda" if torch.cuda.is_available() else "cpu")
         dtype = torch.float32 if where == "cpu" else torch.bfloat16
         loaded = load(checkpoint, Placement(slots=slots, margin=MARGIN, device=where, dtype=dtype))
-    if record and loaded.model.device.type == "cpu":
+    if record and loaded.model.device.type == "cpu" and _bytes(loaded.model.lm) <= WORTH_RECORDING:
         loaded.model.record()
     return loaded
 
@@ -64,3 +66,7 @@ def engine_of(
     if loaded.prompts is not None:
         options = replace(options, prompt=loaded.prompts, voices=loaded.prompts.names)
     return DuplexEngine(loaded.model, loaded.text, options, clock=clock, worker=worker)
+
+
+def _bytes(model: torch.nn.Module) -> int:
+    return sum(weight.numel() * weight.element_size() for weight in model.parameters())

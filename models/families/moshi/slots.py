@@ -6,13 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from codec.columns import by_columns
 from codec.mimi.streams import Streams
+from codec.recording import record
 from models.slots.codec import SlotCodec
 from models.slots.model import StepInput, StepOutput
 from models.slots.noise import TEXT_STREAM, keys, sample
-from models.slots.recording import record
 
 from .errors import CodecUnfit
 from .language import MoshiLM
@@ -63,6 +64,8 @@ class MoshiSlots:
         self._sampling = sampling or Sampling()
         self.streams = Streams(lm.transformer, batch, margin=margin)
         device = self.streams.layout.device
+        if device.type == "cpu":
+            by_columns(layer for layer in lm.modules() if isinstance(layer, nn.Linear))
         self._initial = lm.initial(device)
         self._delays = torch.tensor(config.delays, device=device)
         self._cells = config.longest_delay + 2 + margin
@@ -179,7 +182,7 @@ class MoshiSlots:
     def record(self) -> None:
         """Record what `advance` computes, so that steps do it without the interpreter: on a CPU two thirds of the time,
         and its thousand operations do not wait for other threads' turns in Python. The results are the same, bit for
-        bit."""
+        bit. The record holds a copy of all weights."""
         codes = torch.zeros(self.batch, self.codebooks, dtype=torch.int64, device=self.device)
         nobody = torch.zeros(self.batch, dtype=torch.bool, device=self.device)
 
