@@ -30,6 +30,7 @@ from sessions.ports import Emit, EngineCapabilities
 from .engine import Forced, PromptRefused, SlotEngine, SlotOptions, SlotOutput
 from .framing import FrameCutter
 from .model import SlotModel
+from .priority import prefer_this_thread
 from .speech import SpeechGate
 from .table import Lease
 from .ticker import Ticker
@@ -344,6 +345,7 @@ class DuplexEngine:
             self._end(name, fence, code, message)
 
     def _run(self) -> None:
+        prefer_this_thread()
         ticker = Ticker(self._clock.now(), self._period, catch_up=self._options.slots.catch_up)
         while not self._stopped:
             if not self._slots.taken:

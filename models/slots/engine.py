@@ -249,11 +249,9 @@ class SlotEngine(Generic[Stamp]):
 
     def _prepare(self, out: list[SlotOutput[Stamp]]) -> None:
         """Zero the slots that changed hands, act on cuts, answer what was lost."""
-        batch = self.model.batch
-        mask, seeds, back = torch.zeros(batch, dtype=torch.bool), torch.zeros(batch).long(), torch.zeros(batch).long()
+        seeds, back = [0] * self.model.batch, [0] * self.model.batch
         with self._lock:
-            for slot in self._table.clean():
-                mask[slot] = True
+            unclean = self._table.clean()
             for seat in self._seats.values():
                 seat.ready = True
                 if seat.anew:
@@ -265,10 +263,12 @@ class SlotEngine(Generic[Stamp]):
                 while seat.lost:
                     seat.lost -= 1
                     out.append(self._silence(seat))
-        if bool(mask.any()):
-            self.model.reset(mask, seeds)
-        if bool(back.any()):
-            self.model.rewind(back)
+        if unclean:
+            mask = torch.zeros(self.model.batch, dtype=torch.bool)
+            mask[list(unclean)] = True
+            self.model.reset(mask, torch.tensor(seeds))
+        if any(back):
+            self.model.rewind(torch.tensor(back))
 
     def _cut(self, seat: _Seat[Stamp]) -> int:
         """Frames by which the model has to go back for `seat`."""

@@ -17,6 +17,7 @@ GOOD: dict[str, object] = {
     "frames_lost": 0,
     "loop_lag_ms_p99": 4.9,
     "others_cores": 0.05,
+    "stolen_cores": 0.02,
 }
 
 
@@ -36,4 +37,5 @@ def test_what_is_missed_is_named(change: dict[str, Any]) -> None:
     assert next(iter(change)) in meaning
     status, meaning = verdict({**GOOD, **change, "others_cores": 0.4})
     assert status == 2
-    assert "0.4 cores" in meaning
+    assert "0.42 cores" in meaning
+    assert verdict({**GOOD, **change, "stolen_cores": 0.1})[0] == 2
