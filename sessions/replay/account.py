@@ -196,6 +196,7 @@ class _Teller:
         self._acknowledged = False
         self._cuts: dict[str, Interruption] = {}
         self._sent: dict[str, Ticks] = {}
+        self._reported: set[str] = set()
         self._speaking = ""
         self._cut_by: dict[str, Interruption] = {}
         self._finals: dict[int, str] = {}
@@ -234,8 +235,11 @@ class _Teller:
         elif type(event) is PlaybackReported:
             answer = self._answer(event.response)
             if answer.placed is not None and event.position > 0:
+                # Pauses and late reports only make it later than it was; any report is worth more than the model.
                 began = max(answer.placed, now - event.position)
-                answer.heard = began if answer.heard is None or not self._acknowledged else min(answer.heard, began)
+                known = answer.heard if event.response in self._reported else None
+                answer.heard = began if known is None else min(known, began)
+                self._reported.add(event.response)
         elif type(event) is CarrierAttached:
             self._delay, self._acknowledged = event.delay, event.acknowledged
         elif type(event) is ItemCreate and event.audio is not None:

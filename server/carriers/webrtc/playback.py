@@ -70,6 +70,10 @@ class PlaybackMap:
         while len(self._spans) > 1 and self._spans[1].at <= oldest:
             self._spans.popleft()
 
+    def forget(self) -> None:
+        """Of what was sent so far nothing may be heard any more."""
+        self._spans.clear()
+
     def locate(self, timestamp: int, ahead: Ticks = 0) -> tuple[str, Ticks] | None:
         """What is heard when a peer reports `timestamp`, `ahead` ticks later: response and content position.
 

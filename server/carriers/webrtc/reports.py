@@ -91,6 +91,7 @@ class PlaybackReports:
         """What is sent from now on is of `epoch`, and nothing else may be heard: the page is told."""
         self.epoch = epoch
         self.mute_until = self._played.timestamp
+        self._played.forget()
         self._reported.clear()
         self.held = self._standing = False
         self._tell({})

@@ -8,10 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from sessions.core.effects import AdmitFrame, Effect, Notify
+from sessions.core.events import CarrierAttached, Event, PlaybackReported, TimerDue
+from sessions.core.fence import Fence
+from sessions.core.notices import ResponseOpened, ResponseView
 from sessions.core.timeline import from_ms
 from sessions.replay.account import Account, account
 from sessions.replay.explain import NoSuchInterruption, explain
-from sessions.replay.reader import Recording
+from sessions.replay.reader import Recording, Step
 from sessions.replay.statistics import figures, percentile
 
 from .talks import CONFIG, interrupted
@@ -61,6 +65,29 @@ def test_what_kept_an_answer_waiting_sums_up_to_its_latency(talk: Path) -> None:
     assert first.status == "cancelled"
     assert second.status == "completed"
     assert first.user == second.user == "what is the time"
+
+
+def test_an_answer_was_heard_where_the_least_late_report_has_it() -> None:
+    fence, ms = Fence("s", 1, 0), from_ms(1)
+
+    def step(now: int, event: Event, *effects: Effect) -> Step:
+        return Step(1, now * ms, event, list(effects), None, None)
+
+    def heard(*reports: tuple[int, int]) -> float:
+        """Of an answer that was placed at 1 s, in ms. `reports`: time and position in ms."""
+        frame = AdmitFrame(fence, 0, "r", "i", 0, 900 * ms, 1000 * ms, "r", 0)
+        opened = Notify(ResponseOpened(ResponseView("r", "in_progress", "audio")))
+        steps = [step(0, CarrierAttached(paced=True, delay=60 * ms)), step(1000, TimerDue("pump"), opened, frame)]
+        steps += [step(now, PlaybackReported("r", position * ms)) for now, position in reports]
+        (answer,) = account(CONFIG, iter(steps)).answers
+        assert answer.heard is not None
+        return answer.heard / ms
+
+    assert heard() == 1060
+    assert heard((1200, 80)) == 1120
+    assert heard((1200, 80), (1210, 120)) == 1090
+    # After a pause, and long after it was over.
+    assert heard((1200, 80), (2500, 700), (9000, 900)) == 1120
 
 
 def test_the_explanation_names_every_time_and_the_slow_stage(tmp_path: Path) -> None:
