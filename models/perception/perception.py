@@ -57,10 +57,11 @@ it takes it at once, and one long stretch costs a tenth of many short ones."""
 SLICE: Ticks = TICK_RATE // 10
 """How much audio of a session whose noise is reduced is taken at once: 14 ms of work."""
 
-FEW = 8
+FEW = 2
 """Sessions up to which every stretch of audio is taken as it comes."""
-GATHER = 0.008
-"""Seconds for which the intake of more sessions gathers before it looks: a window costs a third in a batch of 16."""
+GATHER = 0.016
+"""Seconds for which the intake of more sessions gathers before it looks: a window costs a third in a batch of 16, and
+each look wakes two threads. A hold comes half of that later."""
 
 PLAIN_SILENCE = -66.0
 """Level in dBFS (RMS) below which a window behind `CALM` others without speech is not looked at: an amplitude of 16
