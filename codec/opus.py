@@ -122,6 +122,13 @@ def version() -> str:
     return bytes(_library().opus_get_version_string()).decode()
 
 
+def _open(state: int | None) -> int:
+    """`state`, if it was not freed: libopus would follow the null pointer. Raises OpusError."""
+    if state is None:
+        raise OpusError("this encoder or decoder is closed; make a new one")
+    return state
+
+
 def _checked(library: ctypes.CDLL, result: int, doing: str) -> int:
     if result < 0:
         raise OpusError(f"libopus cannot {doing}: {bytes(library.opus_strerror(result)).decode()}")
@@ -158,6 +165,13 @@ def holds_previous(packet: bytes) -> bool:
 # --- encoder and decoder ----------------------------------------------------------------------------------------------
 
 
+@lru_cache(maxsize=1 + len(RATES))
+def _buffer(size: int) -> type[ctypes.Array[ctypes.c_char]]:
+    """The type of a buffer of so many bytes. ctypes keeps it only as long as a buffer of it, and leaves one that was
+    forgotten to the garbage collector; there are no more of them than sizes."""
+    return ctypes.c_char * size
+
+
 class OpusEncoder:
     """One mono stream of packets. Not safe to use from two threads at a time."""
 
@@ -185,7 +199,7 @@ class OpusEncoder:
         self._state = library.opus_encoder_create(rate, 1, _APPLICATIONS[application], ctypes.byref(failure))
         _checked(library, failure.value, "make an encoder")
         self.rate = rate
-        self._out = ctypes.create_string_buffer(MAX_PACKET)
+        self._out = _buffer(MAX_PACKET)()
         self._view = memoryview(self._out).cast("B")
         self._set("bitrate", _SET_BITRATE, bitrate)
         self._set("complexity", _SET_COMPLEXITY, complexity)
@@ -198,7 +212,7 @@ class OpusEncoder:
 
     def _set(self, name: str, request: int, value: int) -> None:
         result = self._library.opus_encoder_ctl(
-            ctypes.c_void_p(self._state), ctypes.c_int(request), ctypes.c_int(value)
+            ctypes.c_void_p(_open(self._state)), ctypes.c_int(request), ctypes.c_int(value)
         )
         _checked(self._library, result, f"take {name} {value}")
 
@@ -213,14 +227,15 @@ class OpusEncoder:
 
     def encode(self, pcm: bytes) -> bytes:
         """One packet from mono PCM16 of 2.5, 5, 10, 20, 40 or 60 ms. Raises OpusError for another length."""
-        length = self._library.opus_encode(self._state, pcm, len(pcm) // 2, self._out, MAX_PACKET)
+        length = self._library.opus_encode(_open(self._state), pcm, len(pcm) // 2, self._out, MAX_PACKET)
         if length <= 0:
             _checked(self._library, length, f"encode {len(pcm) // 2} samples at {self.rate} Hz")
         return self._view[:length].tobytes()
 
     def reset(self) -> None:
-        """Forget every sample; the next packet begins a new stream."""
-        self._library.opus_encoder_ctl(ctypes.c_void_p(self._state), ctypes.c_int(_RESET_STATE))
+        """Forget every sample; the next packet begins a new stream. One that is closed remembers nothing."""
+        if self._state is not None:
+            self._library.opus_encoder_ctl(ctypes.c_void_p(self._state), ctypes.c_int(_RESET_STATE))
 
     def close(self) -> None:
         """Free the state; nothing can be encoded after it. Idempotent."""
@@ -248,14 +263,14 @@ class OpusDecoder:
         _checked(library, failure.value, "make a decoder")
         self.rate = rate
         self._most = LONGEST * rate // CLOCK
-        self._out = ctypes.create_string_buffer(2 * self._most)
+        self._out = _buffer(2 * self._most)()
         self._view = memoryview(self._out).cast("B")
 
     def decode(self, packet: bytes) -> bytes:
         """The packet's samples, mono PCM16. Raises OpusError for a damaged packet, which leaves the state as it was."""
         if not packet:
             raise OpusError("libopus cannot decode 0 bytes: to conceal a loss is asked for by `conceal`")
-        samples = self._library.opus_decode(self._state, packet, len(packet), self._out, self._most, 0)
+        samples = self._library.opus_decode(_open(self._state), packet, len(packet), self._out, self._most, 0)
         if samples <= 0:
             _checked(self._library, samples or -4, f"decode {len(packet)} bytes")
         return self._view[: 2 * samples].tobytes()
@@ -263,7 +278,7 @@ class OpusDecoder:
     def recover(self, following: bytes, ticks: int) -> bytes:
         """The `ticks` before `following`, which arrived, from the redundancy in it; concealed where it has none."""
         wanted = ticks * self.rate // CLOCK
-        samples = self._library.opus_decode(self._state, following, len(following), self._out, wanted, 1)
+        samples = self._library.opus_decode(_open(self._state), following, len(following), self._out, wanted, 1)
         if samples <= 0:
             _checked(self._library, samples or -4, f"recover {ticks} ticks")
         return self._view[: 2 * samples].tobytes()
@@ -271,7 +286,7 @@ class OpusDecoder:
     def conceal(self, ticks: int) -> bytes:
         """`ticks` (a multiple of 2.5 ms, at most 120 ms) in place of what was lost: the sound goes on and fades."""
         wanted = ticks * self.rate // CLOCK
-        samples = self._library.opus_decode(self._state, None, 0, self._out, wanted, 0)
+        samples = self._library.opus_decode(_open(self._state), None, 0, self._out, wanted, 0)
         if samples <= 0:
             _checked(self._library, samples or -4, f"conceal {ticks} ticks")
         return self._view[: 2 * samples].tobytes()

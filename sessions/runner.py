@@ -9,7 +9,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from .core import counters
 from .core.config import SessionConfig
@@ -59,13 +59,14 @@ from .core.records import Plain
 from .core.session import Session
 from .core.state import Abilities
 from .core.timeline import TICK_RATE, Ticks
+from .counters import Counters
 from .figures import Figures
 from .handle import SessionHandle
 from .journal import Journal
 from .keeper import Keeping
 from .mailbox import Mail, Mailbox
 from .own_voice import OwnVoice
-from .ports import Busy, CarrierPort, OutputFrame, Rewinds, Sees, Told
+from .ports import Busy, CarrierPort, EnginePort, OutputFrame, PerceptionPort, Rewinds, Sees, Told
 from .tracks import OutputTrack, silence, ticks_of
 
 if TYPE_CHECKING:
@@ -105,15 +106,15 @@ class Runner:
     ) -> None:
         """`core`: of a session that is taken over, as its former owner left it."""
         self._manager = manager
-        self._engine = manager.engine
-        self._perception = manager.perception
-        self.counters = manager.counters
-        self._carrier = carrier
-        self.session = session
+        self._engine: EnginePort = manager.engine
+        self._perception: PerceptionPort = manager.perception
+        self.counters: Counters = manager.counters
+        self._carrier: CarrierPort = carrier
+        self.session: str = session
         self.attachment = 1
         self.token = secrets.token_urlsafe(24)
         can, hears = manager.engine.capabilities, manager.perception.capabilities
-        self._core = core or Session(
+        self._core: Session = core or Session(
             session,
             manager.incarnation,
             config,
@@ -155,33 +156,6 @@ class Runner:
         """The incarnation that owns the session now, where that is another process's."""
         self._figures = Figures() if manager.observer is not None else None
         self._journal: Journal | None = None if core is not None else self._record(manager.incarnation)
-        self._hands: dict[type, Callable[[Any], None]] = {
-            OpenPerception: lambda e: self._perception.open(self._core.fence, e, self.emit),
-            Transcribe: lambda e: self._perception.transcribe(session, e),
-            AssessTurn: lambda e: self._perception.assess(session, e),
-            CancelPerception: lambda e: self._perception.cancel(session, e.request),
-            ForgetInput: lambda e: self._perception.forget(session, e.before),
-            OpenEngine: lambda e: self._engine.open(e.fence, e.config, self.emit),
-            AppendInput: self._append_input,
-            ShowImages: self._show,
-            TellEngine: self._tell,
-            StartResponse: self._engine.start,
-            GrantCredit: self._engine.grant,
-            CancelResponse: lambda e: self._engine.cancel(e.fence, e.response),
-            AdvanceEpoch: self._advance,
-            CloseEngine: lambda e: self._close_ports(),
-            AdmitFrame: self._admit,
-            DropAudio: self._drop,
-            ReleaseTrack: self._release,
-            HoldCarrier: self._hold,
-            ResumeCarrier: self._resume,
-            FlushCarrier: self._flush,
-            Notify: lambda e: self._carrier.notify(e.notice),
-            SetTimer: self._set_timer,
-            ClearTimer: self._clear_timer,
-            Count: lambda e: self.counters.add(e.name, e.by),
-            EndSession: self._end,
-        }
 
     # --- in ----------------------------------------------------------------------------------------------------------
 
@@ -364,6 +338,14 @@ class Runner:
             for parted in self._partings:
                 parted.set()
             self.done.set()
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Nothing is asked of the carrier and the keeper any more. They hold the session too, and such rings stay until
+        the garbage collector comes by: hundreds of sessions later, with every buffer that they have."""
+        del self._carrier
+        self._keeping = None
+        self._fault = None  # its traceback holds the session as well
 
     @property
     def now(self) -> Ticks:
@@ -414,9 +396,8 @@ class Runner:
                 self._keeping.event(event, now)
             if self._figures is not None and effects:
                 self._tell_figures(effects, now)
-            hands = self._hands
             for effect in effects:
-                hands[type(effect)](effect)
+                _HANDS[type(effect)](self, effect)
         finally:
             self._handling = False
 
@@ -565,3 +546,34 @@ class Runner:
         if self._journal is not None:
             self._journal.close(effect.reason)
         self._carrier.end(effect.reason)
+
+
+# Not in the runner: one that held its own methods would be freed by the garbage collector alone, and all with it that
+# the session had.
+_HANDS: Final[dict[type, Callable[[Runner, Any], None]]] = {
+    OpenPerception: lambda r, e: r._perception.open(r._core.fence, e, r.emit),
+    Transcribe: lambda r, e: r._perception.transcribe(r.session, e),
+    AssessTurn: lambda r, e: r._perception.assess(r.session, e),
+    CancelPerception: lambda r, e: r._perception.cancel(r.session, e.request),
+    ForgetInput: lambda r, e: r._perception.forget(r.session, e.before),
+    OpenEngine: lambda r, e: r._engine.open(e.fence, e.config, r.emit),
+    AppendInput: Runner._append_input,
+    ShowImages: Runner._show,
+    TellEngine: Runner._tell,
+    StartResponse: lambda r, e: r._engine.start(e),
+    GrantCredit: lambda r, e: r._engine.grant(e),
+    CancelResponse: lambda r, e: r._engine.cancel(e.fence, e.response),
+    AdvanceEpoch: Runner._advance,
+    CloseEngine: lambda r, e: r._close_ports(),
+    AdmitFrame: Runner._admit,
+    DropAudio: Runner._drop,
+    ReleaseTrack: Runner._release,
+    HoldCarrier: Runner._hold,
+    ResumeCarrier: Runner._resume,
+    FlushCarrier: Runner._flush,
+    Notify: lambda r, e: r._carrier.notify(e.notice),
+    SetTimer: Runner._set_timer,
+    ClearTimer: Runner._clear_timer,
+    Count: lambda r, e: r.counters.add(e.name, e.by),
+    EndSession: Runner._end,
+}

@@ -66,8 +66,14 @@ class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, NOT_SENT_MAX)
 
     async def run_asgi(self) -> None:
-        self.scope["extensions"] = {**(self.scope["extensions"] or {}), EXTENSION: {"wire": self}}
-        await super().run_asgi()
+        extensions = self.scope["extensions"] = {**(self.scope["extensions"] or {}), EXTENSION: {"wire": self}}
+        try:
+            await super().run_asgi()
+        finally:
+            # We are held by our scope, and by the carrier that we hold: such rings stay until the garbage collector
+            # comes by.
+            self._deliver = None
+            del extensions[EXTENSION]
 
     def data_received(self, data: bytes) -> None:
         if self._edges is None:

@@ -5,9 +5,11 @@ The lane is streaming, so a sample may wait in it for the next frame; it then ke
 
 from __future__ import annotations
 
+from functools import partial
+
 from codec import g711
-from codec.pcm import Samples, to_bytes, to_samples
-from codec.runs import RunResampler
+from codec.pcm import to_bytes, to_samples
+from codec.runs import Encode, RunResampler
 from sessions.core.timeline import Ticks, ticks_per_sample
 from sessions.ports import OutputFrame
 
@@ -20,9 +22,13 @@ class OutputLane:
 
     def __init__(self, media: str) -> None:
         self.media = media
-        self._law = _LAWS.get(media)
-        self._rate = PCM_RATE if self._law is None else g711.RATE
-        self._width = 2 if self._law is None else 1
+        law = _LAWS.get(media)
+        self._plain = law is None
+        """Whether it is PCM."""
+        # No method of the lane: it would hold itself, by its resampler, and stay until the garbage collector comes.
+        self._encode: Encode = to_bytes if law is None else partial(g711.compress, law=law)
+        self._rate = PCM_RATE if law is None else g711.RATE
+        self._width = 2 if law is None else 1
         self._lane: RunResampler | None = None
         self._last: OutputFrame | None = None
         self._end: Ticks = 0
@@ -36,7 +42,7 @@ class OutputLane:
         """(encoded audio, session time of its first sample); the audio is empty while the resampler fills."""
         if frame.rate == self._rate:
             self._lane = None
-            audio = frame.pcm if self._law is None else self._encode(to_samples(frame.pcm))
+            audio = frame.pcm if self._plain else self._encode(to_samples(frame.pcm))
             return audio, frame.placed_at
         if self._lane is None or self._lane.in_rate != frame.rate:
             self._lane = RunResampler(frame.rate, self._rate, self._encode, self._width)
@@ -66,6 +72,3 @@ class OutputLane:
         if self._lane is None or not self._lane.pending:
             return otherwise
         return self._end - self._lane.pending * ticks_per_sample(self._rate)
-
-    def _encode(self, samples: Samples) -> bytes:
-        return to_bytes(samples) if self._law is None else g711.compress(samples, self._law)

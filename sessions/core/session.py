@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from . import counters
 from .asides import Asides
@@ -89,7 +89,7 @@ class Session:
         self._asides = Asides(state, self._out)
         self._commands = Commands(state, self._out, self._listening, self._speaking, self._asides)
         self._keypad = Keypad(state, self._out, self._listening, self._commands.stop)
-        self._handlers: dict[type, Callable[[Any], None]] = {
+        self._handlers: dict[type, Callable[[Any], None]] = {  # by the parts; `_OWN` has the rest
             AudioArrived: self._listening.arrived,
             SpeechProbability: self._listening.speech,
             EndOfTurnProbability: self._listening.end_of_turn,
@@ -102,15 +102,10 @@ class Session:
             EngineStage: self._speaking.stage,
             EngineDraft: self._speaking.draft,
             EngineDone: self._speaking.done,
-            EngineFailed: self._engine_failed,
             EngineForgot: self._speaking.forgot,
             DuplexFrame: self._speaking.duplex,
             PlaybackReported: self._speaking.report,
             DigitPressed: self._keypad.pressed,
-            CarrierAttached: self._attached,
-            CarrierLost: self._lost,
-            CarrierBlocked: self._carrier_blocked,
-            CarrierReady: self._carrier_ready,
             ConfigUpdate: self._commands.configure,
             InputCommit: self._commands.commit_input,
             InputClear: self._commands.clear_input,
@@ -122,20 +117,13 @@ class Session:
             ResponseCancel: self._commands.cancel_response,
             OutputClear: self._commands.clear_output,
             CommandRejected: self._commands.rejected,
-            TimerDue: self._timer,
-            OwnershipLost: self._ownership_lost,
-            OwnershipTaken: self._ownership_taken,
-            Close: self._close,
         }
         self._timers: dict[str, Callable[[], None]] = {
-            "pump": self._pump_due,
             "played": self._speaking.settle,
             "stall": self._listening.stall,
             "transcript": self._listening.words_timed_out,
             "idle": self._listening.idle,
             "keys": self._keypad.entered,
-            "greet": self._greet,
-            "grace": self._left_alone,
         }
 
     @property
@@ -161,7 +149,12 @@ class Session:
             if state.asides and isinstance(event, ENGINE_EVENTS) and event.response in state.asides:
                 self._asides.take(event)
             else:
-                self._handlers[type(event)](event)
+                kind = type(event)
+                handler = self._handlers.get(kind)
+                if handler is not None:
+                    handler(event)
+                else:
+                    _OWN[kind](self, event)
         except CommandError as error:
             self._commands.refuse(error, getattr(event, "command", None))
         if state.respond and state.active is None:
@@ -273,6 +266,8 @@ class Session:
         run = self._timers.get(event.name)
         if run is not None:
             run()
+        elif event.name in _OWN_TIMERS:
+            _OWN_TIMERS[event.name](self)
 
     def _pump_due(self) -> None:
         self._state.pump_due = None
@@ -313,3 +308,23 @@ class Session:
             self._out.append(Count(counters.LEDGER_FAULT))
         self._out.append(CloseEngine())
         self._out.append(EndSession(reason))
+
+
+# What a session handles by itself is not looked up in it: an object that holds its own methods is freed by the garbage
+# collector alone, and with it all that was said.
+_OWN: Final[dict[type, Callable[[Session, Any], None]]] = {
+    EngineFailed: Session._engine_failed,
+    CarrierAttached: Session._attached,
+    CarrierLost: Session._lost,
+    CarrierBlocked: Session._carrier_blocked,
+    CarrierReady: Session._carrier_ready,
+    TimerDue: Session._timer,
+    OwnershipLost: Session._ownership_lost,
+    OwnershipTaken: Session._ownership_taken,
+    Close: Session._close,
+}
+_OWN_TIMERS: Final[dict[str, Callable[[Session], None]]] = {
+    "pump": Session._pump_due,
+    "greet": Session._greet,
+    "grace": Session._left_alone,
+}

@@ -165,6 +165,23 @@ def test_closing_twice_is_closing_once() -> None:
         one.close()
 
 
+def test_what_is_closed_takes_nothing_more_and_has_nothing_to_forget() -> None:
+    encoder, decoder = OpusEncoder(), OpusDecoder()
+    packet = encoder.encode(bytes(960))
+    encoder.close()
+    decoder.close()
+    encoder.reset()
+    for use in (
+        lambda: encoder.encode(bytes(960)),
+        lambda: encoder.expect_loss(5),
+        lambda: decoder.decode(packet),
+        lambda: decoder.recover(packet, 960),
+        lambda: decoder.conceal(960),
+    ):
+        with pytest.raises(OpusError, match="closed; make a new one"):
+            use()
+
+
 def test_without_a_library_the_error_says_how_to_get_one() -> None:
     code = "from codec import opus\ntry: opus.version()\nexcept opus.OpusUnavailable as error: print(error)"
     run = subprocess.run(

@@ -17,6 +17,7 @@ from server import app as app_module
 from server.app import Talkover
 from server.models_loading import Models, Progress
 from server.settings import Settings
+from tests.freed import back_to, no_collector, ours
 from tests.server.serving import API_KEY, Served, refusal, served, started
 from tests.sessions.fakes import CountingEngine, LoudnessPerception
 
@@ -269,3 +270,30 @@ async def test_a_recorded_session_begins_with_the_configuration_of_its_key(tmp_p
     assert manifest["config"]["instructions"] == "Be a pirate."
     for file in (tmp_path / session).iterdir():
         assert value.encode() not in file.read_bytes()
+
+
+@pytest.mark.parametrize("format_", ["audio/pcm", "audio/pcmu"])
+async def test_what_a_session_had_is_freed_as_it_ends_without_the_garbage_collector(format_: str) -> None:
+    media = {"type": format_, **({"rate": 24_000} if format_ == "audio/pcm" else {})}
+    update = {"type": "realtime", "audio": {"output": {"format": media}}}
+
+    async def session(place: Served) -> None:
+        async with place.socket() as connection:
+            await connection.send(json.dumps({"type": "session.update", "session": update}))
+            await connection.send(json.dumps({"type": "response.create"}))
+            async with asyncio.timeout(20):
+                while json.loads(await connection.recv())["type"] != "response.output_audio.delta":
+                    pass
+        await all_ended(place)
+        # The played ones keep what they were given, for tests to look at.
+        vars(place.app.manager.perception)["_emit"].clear()  # type: ignore[union-attr]
+        engine.started.clear()
+
+    engine = CountingEngine(seconds=5.0, delay=0.0)
+    async with served(engine) as place:
+        await session(place)
+        with no_collector():
+            before = ours()
+            for _ in range(3):
+                await session(place)
+            await back_to(before)

@@ -20,6 +20,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from server.carriers.webrtc.events import MAX_MESSAGE
 from tests.caller import Caller, CallRefused, Json
+from tests.freed import Freed, no_collector
 from tests.server.serving import API_KEY, Served, served
 from tests.sessions.fakes import CountingEngine
 
@@ -571,6 +572,35 @@ async def test_calls_that_come_and_go_leave_no_task_thread_descriptor_or_connect
             looks.append(held())
         assert all(later <= before for before, later in zip(*looks, strict=True)), looks
         assert looks[1][3] == 0
+
+
+@pytest.mark.parametrize("hung_up", [True, False])
+async def test_what_a_call_had_is_freed_as_it_ends_without_the_garbage_collector(hung_up: bool) -> None:
+    freed = Freed()
+
+    async def call(place: Served) -> None:
+        async with called(place, PUSH_TO_TALK) as caller:
+            caller.say({"type": "response.create"})
+            await caller.event("output_audio_buffer.started")
+            manager = place.app.manager
+            assert manager is not None
+            (runner,) = manager.runners()
+            (call,) = place.app.calls._calls.values()
+            carrier = call.carrier
+            freed.watch(runner, runner._core, carrier, carrier._encoder, carrier._uplink, carrier._peer, call.dialect)
+            freed.watch(carrier._peer._connection, carrier._peer.media, carrier._peer.media._transport)
+            if hung_up:
+                async with place.http() as http:
+                    await http.post(f"/v1/realtime/calls/{caller.call_id}/hangup")
+                await caller.until(lambda: caller.connection.connectionState == "closed")
+
+    async with served(CountingEngine(seconds=5.0, delay=0.0)) as place:
+        with no_collector():
+            await call(place)
+            await gone(place)
+            # The played perception keeps what it was given, for tests to look at.
+            vars(place.app.manager.perception)["_emit"].clear()  # type: ignore[union-attr]
+            await freed.all()
 
 
 async def test_a_client_that_never_connects_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

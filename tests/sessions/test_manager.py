@@ -16,6 +16,7 @@ from sessions.manager import SessionManager
 from sessions.ports import Busy, NotResumable
 from sessions.replay.rerun import rerun
 from sessions.virtual_clock import run
+from tests.freed import Freed, no_collector
 from tests.sessions.fakes import CountingEngine, LoudnessPerception, NotebookCarrier
 from tests.sessions.recordings import lines_of, rewrite
 
@@ -23,6 +24,12 @@ CONFIG = SessionConfig(transcribe_input=True)
 PATIENT = replace(CONFIG, grace=from_ms(3000))
 LOUD = b"\x00\x20" * 480
 QUIET = bytes(960)
+
+
+class HoldingCarrier(NotebookCarrier):
+    """Holds its session, as carriers do."""
+
+    handle: SessionHandle
 
 
 async def microphone(handle: SessionHandle, *stretches: tuple[float, bool]) -> None:
@@ -70,6 +77,29 @@ def test_an_interruption_stops_the_engine_flushes_the_carrier_and_nothing_of_the
         assert sum(isinstance(notice, SpeechStarted) for notice in carrier.notices) == 2
         await manager.close()
         assert manager.counters["ledger_fault"] == 0
+
+    run(scenario())
+
+
+def test_a_session_that_is_over_is_freed_without_the_garbage_collector() -> None:
+    async def scenario() -> None:
+        manager, freed = SessionManager(CountingEngine(), perception := LoudnessPerception()), Freed()
+
+        async def session() -> None:
+            carrier = HoldingCarrier()
+            handle = carrier.handle = manager.open(carrier, CONFIG)
+            (runner,) = manager.runners()
+            freed.watch(runner, runner._core, handle, carrier)
+            await microphone(handle, (0.5, False), (1.0, True), (2.0, False))
+            assert carrier.frames
+            handle.post(Close("done"))
+            await handle.closed()
+
+        with no_collector():
+            await session()
+            perception._emit.clear()  # it keeps what it was given, for tests to look at
+            await freed.all()
+        await manager.close()
 
     run(scenario())
 

@@ -13,6 +13,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Callable
+from functools import partial
 from typing import Final, Protocol
 
 from aiortc import RTCDataChannel
@@ -120,14 +121,14 @@ class WebRtcCarrier:
         self._pacer = pacer
         self._loop = asyncio.get_running_loop()
         self._encoder = OpusEncoder(output_rate, bitrate=settings.bitrate)
-        self._downlink = Downlink(self._encoder, self._stale)
+        self._downlink = Downlink(self._encoder, partial(counts.add, STALE_AT_GATE))
         self._uplink = UplinkBuffer(input_rate)
         self._input_rate = input_rate
         self._map = PlaybackMap(secrets.randbits(32))
         # In the lower half: a wrap soon after the start would break the decryption at some peers (RFC 3711 3.3.1).
         self._sequence = secrets.randbits(15)
-        self._peer = Peer(settings, self)
-        self._events = EventChannel(dialect.too_large, lambda: self._peer.longest_message)
+        self._peer = peer = Peer(settings, self)
+        self._events = EventChannel(dialect.too_large, lambda: peer.longest_message)
         self._reports = PlaybackReports(self._map)
         self._life = Life(self._loop.time())
         self._handle: SessionHandle | None = None
@@ -165,18 +166,23 @@ class WebRtcCarrier:
         finally:
             self._lose("cancelled")
             self._pacer.remove(self)
-            reader.cancel()
-            await asyncio.gather(reader, return_exceptions=True)
-            await self._peer.close()
-            self._uplink.close()
+            tasks = [reader] if self._draining is None else [reader, self._draining]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await self._let_go()
         await handle.parted()
         return self._ending or self._gone or "closed"
 
     async def close(self) -> None:
         """Give up a connection that no session was opened for."""
         self._gone = "closed"
+        await self._let_go()
+
+    async def _let_go(self) -> None:
         await self._peer.close()
         self._uplink.close()
+        self._encoder.close()
 
     def _lose(self, reason: str) -> None:
         """The peer is out of reach: the session, if it still lives, is told so once."""
@@ -341,9 +347,6 @@ class WebRtcCarrier:
         self._map.sent(release.pieces, PACKET)
         for notice in release.notices:
             self._tell(notice)
-
-    def _stale(self, frames: int) -> None:
-        self._counts.add(STALE_AT_GATE, frames)
 
     def _count_uplink(self) -> None:
         uplink = self._uplink

@@ -91,11 +91,12 @@ class EventChannel:
         return self._channel is not None and self._channel.bufferedAmount > CONTROL_MAX
 
     async def drain(self, within: float) -> None:
-        """Wait until the transport has taken everything, at most `within` seconds."""
+        """Wait until the transport has taken everything or is gone, at most `within` seconds."""
         channel = self._channel
-        if channel is not None and channel.bufferedAmount:
+        if channel is not None and channel.readyState == "open" and channel.bufferedAmount:
             drained = asyncio.Event()
             channel.once("bufferedamountlow", drained.set)
+            channel.once("close", drained.set)  # what waits then is never taken
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(drained.wait(), within)
 

@@ -64,7 +64,8 @@ class Peer:
     def __init__(self, settings: PeerSettings, events: PeerEvents) -> None:
         policy = RTCIceTransportPolicy.RELAY if settings.relay_only else RTCIceTransportPolicy.ALL
         self._settings = settings
-        self._events = events
+        self._events: PeerEvents | None = events
+        """None once nobody is served any more."""
         self._connection = RTCPeerConnection(
             # An empty list, or aiortc asks a public server of its own choice.
             RTCConfiguration(iceServers=list(settings.ice_servers), iceTransportPolicy=policy)
@@ -73,7 +74,6 @@ class Peer:
         opus = [codec for codec in RTCRtpSender.getCapabilities("audio").codecs if codec.mimeType == "audio/opus"]
         transceiver.setCodecPreferences(opus)
         self.media = seam.Media(transceiver, events)
-        self._closed = False
         self._connection.on("datachannel", self._channel)
         self._connection.on("connectionstatechange", self._state)
 
@@ -96,7 +96,8 @@ class Peer:
                 "the server has no address that calls could use; whoever runs it finds more in its --rtc-address, "
                 "--ice-server and --ice-relay-only"
             )
-        seam.watch_checks(self._connection, self._events.alive)
+        if self._events is not None:
+            seam.watch_checks(self._connection, self._events.alive)
         return sdp.write_answer(
             answer,
             offer,
@@ -111,20 +112,23 @@ class Peer:
         return seam.longest_message(self._connection)
 
     def _channel(self, channel: RTCDataChannel) -> None:
-        self._events.channel(channel)
+        if self._events is not None:
+            self._events.channel(channel)
 
     def _state(self) -> None:
-        state = self._connection.connectionState
+        state, events = self._connection.connectionState, self._events
+        if events is None:
+            return
         if state == "connected":
-            self._events.connected()
-        if state in ("failed", "closed") and not self._closed:
-            self._events.ended("client_closed" if state == "closed" else "connection_failed")
+            events.connected()
+        if state in ("failed", "closed"):
+            events.ended("client_closed" if state == "closed" else "connection_failed")
 
     async def close(self) -> None:
         """Let go of everything. Idempotent; never hangs."""
-        if self._closed:
+        if self._events is None:
             return
-        self._closed = True
+        self._events = None
         self.media.close()
         try:
             await asyncio.wait_for(self._connection.close(), CLOSE_WITHIN)
@@ -132,6 +136,7 @@ class Peer:
             # A description that was applied in part leaves a connection that cannot end itself.
             log.info("a peer connection could not be closed in order: %r", error)
             await seam.abort(self._connection)
+        seam.take_apart(self._connection)
 
 
 def ice_servers(

@@ -13,6 +13,7 @@
 * Signs of life. Connectivity checks of the peer arrive at `aioice.ice.Connection.request_received`.
 * The longest message that the peer takes stands in the SCTP transport.
 * The end of a connection that cannot end itself: its ICE transports, by name.
+* What a connection that is over still holds itself by, so that it is freed at once: `take_apart` says what.
 """
 
 from __future__ import annotations
@@ -86,13 +87,25 @@ class MediaSink(Protocol):
         """What the peer reports of our packets: the part that was lost, 0..1, and the round trip in seconds."""
 
 
+class _Nobody:
+    """A sink for what still comes when nobody is there any more."""
+
+    def packet(self, sequence: int, timestamp: int, payload: bytes) -> None: ...
+
+    def started(self) -> None: ...
+
+    def alive(self) -> None: ...
+
+    def loss(self, fraction: float, round_trip: float | None) -> None: ...
+
+
 class Media:
     """Both directions of one audio section, in the place of aiortc's sender and receiver. Opus alone is known here."""
 
     def __init__(self, transceiver: RTCRtpTransceiver, sink: MediaSink) -> None:
         """Takes over `transceiver`, before the descriptions are set."""
         self._transceiver = transceiver
-        self._sink = sink
+        self._sink: MediaSink = sink
         self._ssrc: int = transceiver.sender._ssrc
         self._cname = b"talkover"
         self._payload_type = 0
@@ -244,7 +257,8 @@ class Media:
     # --- end ---------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Let go of the transport. Idempotent."""
+        """Let go of the transport and of the sink. Idempotent."""
+        self._sink = _Nobody()
         transport, self._transport = self._transport, None
         if transport is not None:
             transport._unregister_rtp_sender(self)
@@ -253,7 +267,8 @@ class Media:
 
 def watch_checks(connection: RTCPeerConnection, alive: Callable[[], None]) -> None:
     """Call `alive` for every connectivity check of the peer, which go on for as long as it is there (RFC 7675)."""
-    for ice in _ice_connections(connection):
+    for transport in _transports(connection):
+        ice = transport.transport._connection
         answer = ice.request_received
 
         def received(message: Any, addr: tuple[str, int], protocol: Any, answer: Any = answer) -> None:
@@ -263,12 +278,12 @@ def watch_checks(connection: RTCPeerConnection, alive: Callable[[], None]) -> No
         ice.request_received = received
 
 
-def _ice_connections(connection: RTCPeerConnection) -> list[Any]:
-    transports = [transceiver.receiver.transport for transceiver in connection.getTransceivers()]
+def _transports(connection: RTCPeerConnection) -> list[Any]:
+    """The DTLS transports, each once: sections share them."""
+    found = [transceiver.receiver.transport for transceiver in connection.getTransceivers()]
     if connection.sctp is not None:
-        transports.append(connection.sctp.transport)
-    found: dict[int, Any] = {id(one.transport._connection): one.transport._connection for one in transports}
-    return list(found.values())
+        found.append(connection.sctp.transport)
+    return list(dict.fromkeys(found))
 
 
 def longest_message(connection: RTCPeerConnection) -> int:
@@ -284,3 +299,27 @@ async def abort(connection: RTCPeerConnection) -> None:
             await asyncio.wait_for(transport.stop(), ABORT_WITHIN)
         except Exception as error:
             log.warning("the sockets of a peer connection stay open: %r", error)
+
+
+def take_apart(connection: RTCPeerConnection) -> None:
+    """Undo what a closed connection holds itself by, or it stays until the garbage collector comes: hundreds of calls
+    later, each with its keys, buffers and codecs.
+
+    These are what was put here in the place of its methods, the listeners to its transports' states, the pairs of
+    addresses that ICE has tried, the messages that SCTP has not sent, and the callback by which OpenSSL asks for the
+    peer's certificate.
+    """
+    for transceiver in connection.getTransceivers():
+        vars(transceiver.sender).pop("send", None)
+        vars(transceiver.receiver).pop("receive", None)
+    if connection.sctp is not None:
+        connection.sctp._data_channel_queue.clear()
+    for transport in _transports(connection):
+        transport.remove_all_listeners()
+        ice = transport.transport._connection
+        vars(ice).pop("data_received", None)
+        vars(ice).pop("request_received", None)
+        ice._check_list.clear()
+        ice._early_checks.clear()
+        if transport._ssl is not None and (helper := transport._ssl.get_context()._verify_helper) is not None:
+            helper.callback = None

@@ -17,7 +17,7 @@ from codec.g722 import G722Decoder, G722Encoder
 from codec.opus import OpusDecoder, OpusEncoder, OpusError
 from codec.pcm import Samples, to_bytes, to_samples
 from codec.resample import Resampler
-from codec.runs import RunResampler
+from codec.runs import Encode, RunResampler
 from sessions.core.timeline import TICK_RATE, Ticks
 from sessions.ports import OutputFrame
 
@@ -306,6 +306,8 @@ class OutputLane:
         self.media = media
         self._encoder = _encoder(media)
         self._by_sample = media.encoding in ("ulaw", "alaw")
+        # No method of the lane: it would hold itself, by its resampler, and stay until the garbage collector comes.
+        self._coded: Encode = self._encoder.encode if self._by_sample else to_bytes
         self._width = 1 if self._by_sample else 2
         self._size = media.rate * packet_ms // 1000 * self._width
         self._ticks_per_byte = TICK_RATE / media.rate / self._width
@@ -329,9 +331,6 @@ class OutputLane:
             lane = self._resampler = RunResampler(frame.rate, self.media.rate, self._coded, self._width)
         audio = lane.push(frame.run or frame.pcm, frame.at, len(frame.pcm))
         return packets + self._packets(audio, lane.pending * self._width)
-
-    def _coded(self, samples: Samples) -> bytes:
-        return self._encoder.encode(samples) if self._by_sample else to_bytes(samples)
 
     def _packets(self, audio: bytes, pending: int) -> list[Packet]:
         """`pending`: bytes that belong to what was let out and are still to come."""

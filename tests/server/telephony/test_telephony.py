@@ -18,6 +18,7 @@ from server.carriers.phone import PhoneCarrier
 from server.phone_peers import PEERS, AsteriskPeer, AudioSocketPeer, TelnyxPeer, TwilioPeer, VendorPeer
 from server.telephony_access import twilio_signature
 from sessions.core.timeline import Ticks
+from tests.freed import back_to, no_collector, ours
 from tests.server import serving
 from tests.server.serving import API_KEY, Served, served
 from tests.sessions.fakes import CountingEngine, LoudnessPerception
@@ -93,6 +94,31 @@ async def test_calls_of_every_vendor_are_greeted_interrupted_and_ended_side_by_s
         assert counters["phone_calls"] == len(peers())
         assert counters.get("phone_messages_refused", 0) == 0
         assert counters["stale_at_gate"] == counters["ledger_fault"] == 0
+
+
+@pytest.mark.parametrize("vendor", [vendor for vendor in PEERS if vendor != "audiosocket"])
+async def test_what_a_call_had_is_freed_as_it_ends_without_the_garbage_collector(vendor: str) -> None:
+    async def call(place: Served, number: int) -> None:
+        peer = PEERS[vendor](f"{number:032x}", GREET)
+        async with Caller(address(place, peer), peer, noise=0.0) as caller:
+            await until(caller, lambda: caller.figures.sound_seconds > 0.1)
+        manager = place.app.manager
+        assert manager is not None
+        async with asyncio.timeout(20):
+            for runner in manager.runners():
+                await runner.done.wait()
+        # The played ones keep what they were given, for tests to look at.
+        vars(manager.perception)["_emit"].clear()
+        engine.started.clear()
+
+    engine = CountingEngine(seconds=6.0, delay=0.0)
+    async with served(engine) as place:
+        await call(place, 0)
+        with no_collector():
+            before = ours()
+            for number in range(3):
+                await call(place, number)
+            await back_to(before)
 
 
 def start_of(call: str, **parameters: str) -> list[str]:

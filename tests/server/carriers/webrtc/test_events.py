@@ -19,14 +19,13 @@ class Channel:
         self.readyState = "open"
         self.bufferedAmount = 0
         self.sent: list[str] = []
-        self.drained: Callable[[], None] = lambda: None
+        self.handlers: dict[str, Callable[[], None]] = {}
 
     def send(self, message: str) -> None:
         self.sent.append(message)
 
     def once(self, name: str, handler: Callable[[], None]) -> None:
-        assert name == "bufferedamountlow"
-        self.drained = handler
+        self.handlers[name] = handler
 
 
 def made(longest: int = 0) -> tuple[EventChannel, Channel]:
@@ -107,7 +106,8 @@ async def test_a_peer_that_does_not_read_is_seen() -> None:
     assert events.stuck
 
 
-async def test_draining_ends_when_the_transport_took_everything_or_time_is_up() -> None:
+@pytest.mark.parametrize("what", ["bufferedamountlow", "close"])
+async def test_draining_ends_when_the_transport_took_everything_or_is_gone_or_time_is_up(what: str) -> None:
     events, channel = made()
     await events.drain(10.0)
     opened(events, channel)
@@ -116,9 +116,11 @@ async def test_draining_ends_when_the_transport_took_everything_or_time_is_up() 
     draining = asyncio.create_task(events.drain(60.0))
     await asyncio.sleep(0)
     assert not draining.done()
-    channel.drained()
+    channel.handlers[what]()
     await draining
     await events.drain(0.01)
+    channel.readyState = "closed"
+    await events.drain(60.0)
 
 
 async def test_events_of_the_client_are_taken_in_order_and_waited_for() -> None:

@@ -17,6 +17,7 @@ from aiortc.rtcrtpsender import RTCRtpSender
 from aiortc.rtp import RtcpReceiverInfo, RtcpSenderInfo, RtpPacket
 
 from server.carriers.webrtc import seam
+from tests.freed import Freed, no_collector
 
 
 def parameters(function: object) -> list[str]:
@@ -185,3 +186,32 @@ async def test_two_connections_exchange_packets_reports_and_signs_of_life_throug
             one.close()
             await end.close()
     assert not media[0].send(2, 0, b"nobody")
+
+
+async def test_a_closed_connection_that_was_taken_apart_is_freed_at_once() -> None:
+    freed = Freed()
+
+    async def meet() -> None:
+        sinks = [Sink(), Sink()]
+        ends = [RTCPeerConnection(RTCConfiguration(iceServers=[])) for _ in sinks]
+        media = [seam.Media(end.addTransceiver("audio"), sink) for end, sink in zip(ends, sinks, strict=True)]
+        # Asked of SCTP while it is not there, and so still waiting when it never comes.
+        ends[0].createDataChannel("any")
+        with seam.local_addresses(["127.0.0.1"]):
+            await ends[0].setLocalDescription(await ends[0].createOffer())
+            await ends[1].setRemoteDescription(RTCSessionDescription(ends[0].localDescription.sdp, "offer"))
+            await ends[1].setLocalDescription(await ends[1].createAnswer())
+        seam.watch_checks(ends[1], sinks[1].alive)
+        await ends[0].setRemoteDescription(RTCSessionDescription(ends[1].localDescription.sdp, "answer"))
+        await until(sinks, lambda: all(one.open for one in media))
+        for sink, one, end in zip(sinks, media, ends, strict=True):
+            (transport,) = seam._transports(end)
+            freed.watch(sink, one, end, end.sctp, transport, transport.transport, transport.transport._connection)
+            freed.watch(transport._ssl, transport._ssl.get_context(), transport._ssl.get_context()._verify_helper)
+            one.close()
+            await end.close()
+            seam.take_apart(end)
+
+    with no_collector():
+        await meet()
+        await freed.all()
