@@ -70,6 +70,8 @@ class _Session:
         self.replies: dict[str, Reply] = {}
         self.track = InputTrack()
         self.images: dict[str, bytes] = {}
+        self.unusable: set[ContextPart] = set()
+        """Of the history; an answer failed over each of them once, and the next ones go without."""
 
 
 class OmniEngine:
@@ -79,8 +81,9 @@ class OmniEngine:
 
     `counters` (names to totals): "sessions_refused", "requests_unknown", "requests_stale", "responses_stopped",
     "history_shortened" (turns that did not fit into the thinker's positions), "media_lost" (a part of a turn whose
-    medium is not held any more, read by its transcript if it has one), "transfers_stale" (between two stages, of an
-    answer that was cut), "transfers_refused" (anything else that a stage would not take; its answer fails).
+    medium is not held any more, or that an answer failed over before, read by its transcript if it has one),
+    "transfers_stale" (between two stages, of an answer that was cut), "transfers_refused" (anything else that a stage
+    would not take; its answer fails).
     """
 
     def __init__(self, omni: Omni, *, max_sessions: int, worker: bool = True) -> None:
@@ -196,6 +199,7 @@ class OmniEngine:
                 return
             known.images.pop(image.digest, None)
             known.images[image.digest] = data
+            known.unusable = {part for part in known.unusable if part.image != image}
             while sum(map(len, known.images.values())) > IMAGE_BYTES and len(known.images) > 1:
                 del known.images[next(iter(known.images))]
 
@@ -417,8 +421,20 @@ class OmniEngine:
     def _needs(self, reply: Reply) -> dict[ContextPart, Need]:
         """What a context holds besides text. Raises MediaError."""
         needs: dict[ContextPart, Need] = {}
+        with self._changed:
+            session = self._sessions.get(reply.request.fence.session)
+            unusable = set() if session is None else set(session.unusable)
         for part in (part for entry in reply.request.context for part in entry.parts):
-            need = self._need(reply, part)
+            if part in unusable:
+                self._count("media_lost")
+                continue
+            try:
+                need = self._need(reply, part)
+            except MediaError:
+                if session is not None:
+                    with self._changed:
+                        session.unusable.add(part)
+                raise
             if need is not None:
                 needs[part] = need
         return needs
@@ -440,7 +456,7 @@ class OmniEngine:
         if part.heard is None:
             return None
         if stretches is None:
-            self._counters["media_lost"] += 1
+            self._count("media_lost")
             return None
         digest = hashlib.sha256(b"".join(pcm + rate.to_bytes(4, "little") for pcm, rate in stretches)).hexdigest()
         need = Need("audio", digest)

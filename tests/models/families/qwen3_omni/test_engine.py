@@ -259,9 +259,16 @@ def test_an_image_that_cannot_be_used_fails_its_answer_by_name_and_the_session_g
     (failed,) = scene.of("s", EngineFailed)
     assert isinstance(failed, EngineFailed)
     assert failed.code == code
-    scene.ask("s", "again", user("hello"))
+    # It stays in the history and stands in nobody's way, until the client sends it again.
+    scene.ask("s", "again", seen("and now?"))
     scene.run()
-    assert scene.of("s", EngineDone)
+    assert len(scene.of("s", EngineDone)) == 1
+    assert scene.engine.counters["media_lost"] == 1
+    scene.engine.see("s", REF, PICTURE)
+    scene.ask("s", "seen", seen("and now?"))
+    scene.run()
+    assert len(scene.of("s", EngineDone)) == 2
+    assert scene.engine.counters["media_lost"] == 1
 
 
 def test_a_turn_that_is_longer_than_the_model_is_refused_and_old_ones_are_left_out(omni: Omni) -> None:
