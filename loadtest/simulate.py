@@ -12,12 +12,14 @@ import gc
 import resource
 import sys
 import time
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 
-from loadtest.scenarios import Crowd, Outcome, against, server_for, spread
+from loadtest.scenarios import spread
 from loadtest.simulation.call import Behaviour
 from loadtest.simulation.cluster import Cluster
+from loadtest.simulation.measured import Load, Voices, calibrated, compared, simulated
 from loadtest.simulation.places import after
 from loadtest.simulation.times import ServiceTimes
 from sessions.core.timeline import TICK_RATE
@@ -27,10 +29,10 @@ EPILOG = """
 examples:
   python -m loadtest.simulate --sessions 10000 --nodes 125 --seconds 60
   python -m loadtest.simulate --sessions 5000 --nodes 60 --kill-at 20 --deploy-at 40 --seconds 120
-  python -m loadtest.simulate --calibrate times.json --low 10 --high 50     # measures a server on this machine
-  python -m loadtest.simulate --validate --times times.json --sessions 100  # a real run beside the simulated one
+real loads first, each by python -m loadtest --carrier twilio --scenario talk|bargein --sessions N --json FILE:
+  python -m loadtest.simulate --calibrate times.json --loads talk-20.json talk-60.json bargein-10.json
+  python -m loadtest.simulate --validate --times times.json --loads talk-40.json bargein-20.json
 """
-SETTLE_S = 8.0
 
 
 def simulate(
@@ -80,7 +82,8 @@ def simulate(
         "unanswered": seen.unanswered,
         "first_audio": spread(seen.first_audio),
         "barge_in_hold": spread(seen.hold),
-        "barge_in_commit": spread(seen.stop),
+        "barge_in_stop": spread(seen.stop),
+        "barge_in_commit": spread(seen.commit),
         "without_a_server": spread(seen.dark),
         "stale_frames": seen.stale,
         "unbalanced_ledgers": seen.unbalanced,
@@ -113,83 +116,25 @@ def _text(figures: dict[str, object]) -> str:
 # --- measured and simulated ------------------------------------------------------------------------------------------
 
 
-def one_node(sessions: int, seconds: float, times: ServiceTimes, crowd: Crowd, silence_ms: int) -> dict[str, object]:
-    """The same load as `crowd` makes, simulated: one node, replies that cost the engine nothing."""
-    lengths = tuple(clip.end - clip.onset for clip in crowd.clips("question"))
-    behaviour = Behaviour(questions=lengths, reply=crowd.scenario.reply_s, pause=crowd.scenario.habits.pause)
-    cluster = Cluster.of(
-        sessions,
-        1,
-        1,
-        room=sessions,
-        slots=sessions,
-        parallel=sessions,
-        times=times,
-        behaviour=behaviour,
-        silence_ms=silence_ms,
-        ramp_s=0.1,
-    )
-    return simulate(cluster, seconds)
+def calibrate(files: Sequence[Path], silence_ms: int, to: Path) -> None:
+    """Write service times worked out from real loads. Raises ValueError where they do not say enough."""
+    times = calibrated([Load.read(file) for file in files], Voices(), silence_ms)
+    times.write(to)
+    print(to.read_text(), end="")
 
 
-def calibrate(low: int, high: int, seconds: float, silence_ms: int) -> tuple[ServiceTimes, list[Outcome]]:
-    """Service times by two real loads, with few and with many sessions."""
-    crowd = Crowd("talk", "twilio")
-    outcomes = []
-    for sessions in (low, high):
-        with server_for(crowd.scenario, sessions, silence_ms) as server:
-            outcomes.append(against(server, crowd, sessions, seconds, silence_ms))
-    few, many = outcomes
-    times = ServiceTimes()
-    share = [one.used.cpu.total / one.used.seconds * 1000 for one in outcomes]
-    per_session = (share[1] - share[0]) / (high - low)
-    speaks = many.used.frames / many.used.seconds / high / 50
-    turns = len(many.seen.first_audio) / many.used.seconds / high
-    # Media in and out cost alike; what is measured is their sum and that of the turns.
-    media = max(0.1, (per_session - turns * times.turn) / (1 + speaks))
-    times = replace(
-        times,
-        base_per_s=round(max(0.0, share[0] - per_session * low), 2),
-        listening_per_s=round(media, 3),
-        speaking_per_s=round(media, 3),
-    )
-    first = spread(few.seen.first_audio)
-    if first is not None:
-        for _ in range(3):
-            found = one_node(low, 60, times, crowd, silence_ms)["first_audio"]
-            if isinstance(found, dict):
-                times = replace(times, hearing=round(max(0.0, times.hearing + first["p50"] - found["p50"]), 2))
-    return times, outcomes
-
-
-def validate(times: ServiceTimes, sessions: int, seconds: float, silence_ms: int) -> dict[str, object]:
-    """A real load and the same simulated."""
-    crowd = Crowd("talk", "twilio")
-    with server_for(crowd.scenario, sessions, silence_ms) as server:
-        outcome = against(server, crowd, sessions, seconds, silence_ms)
-    real = outcome.figures()
-    made = one_node(sessions, seconds + SETTLE_S, times, crowd, silence_ms)
-    # The first seconds, in which people begin, are not in the real figures of CPU.
-    rates = {
-        "answers per session and minute": (
-            60 * len(outcome.seen.first_audio) / sessions / (outcome.used.seconds + 3),
-            60 * _n(made["first_audio"]) / sessions / (seconds + SETTLE_S),
-        ),
-        "first audio p50, ms": (_at(real["first_audio"], "p50"), _at(made["first_audio"], "p50")),
-        "first audio p95, ms": (_at(real["first_audio"], "p95"), _at(made["first_audio"], "p95")),
-        "share of the core": (float(str(real["core_share"])), float(str(made["core_share"]))),
-    }
-    rows = [[name, round(a, 3), round(b, 3), f"{100 * (b / a - 1):+.1f} %"] for name, (a, b) in rates.items() if a]
-    print(table(rows, ("", "measured", "simulated", "difference")))
-    return {"measured": real, "simulated": made, "compared": {name: list(pair) for name, pair in rates.items()}}
-
-
-def _n(value: object) -> int:
-    return int(value["n"]) if isinstance(value, dict) else 0
-
-
-def _at(value: object, share: str) -> float:
-    return float(value[share]) if isinstance(value, dict) else 0.0
+def validate(files: Sequence[Path], times: ServiceTimes, silence_ms: int) -> dict[str, object]:
+    """Real loads beside the same simulated. Raises ValueError for loads that cannot be."""
+    voices, found = Voices(), {}
+    for file in files:
+        real = Load.read(file)
+        made = simulated(real, times, voices, silence_ms)
+        pairs = compared(real, made)
+        rows = [[name, round(a, 3), round(b, 3), f"{100 * (b / a - 1):+.1f} %"] for name, a, b in pairs]
+        print(f"{real.scenario}, {real.sessions} sessions, {real.unanswered} and {made.unanswered} unanswered")
+        print(table(rows, ("", "measured", "simulated", "difference")), end="\n\n")
+        found[str(file)] = {name: [a, b] for name, a, b in pairs}
+    return {"times": asdict(times), "compared": found}
 
 
 # --- the command -----------------------------------------------------------------------------------------------------
@@ -223,26 +168,30 @@ def main() -> int:
     parser.add_argument("--deploy-at", type=float, metavar="S", help="a rolling deploy begins then")
     parser.add_argument("--silence-ms", type=int, default=200, metavar="MS", help="that ends a turn (default: 200)")
     parser.add_argument(
-        "--frame-ms", type=int, default=100, metavar="MS", help="pieces that a node sends, as serve's (default: 100)"
+        "--frame-ms",
+        type=int,
+        default=100,
+        metavar="MS",
+        help="pieces that a node sends (default: 100; serve's own: 20)",
     )
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="of all chance (default: 1)")
     parser.add_argument("--times", type=Path, metavar="FILE", help="service times (JSON), as --calibrate writes them")
-    parser.add_argument("--calibrate", type=Path, metavar="FILE", help="measure them here and write them there")
-    parser.add_argument("--low", type=int, default=10, metavar="N", help="… with so few sessions (default: 10)")
-    parser.add_argument("--high", type=int, default=50, metavar="N", help="… and with so many (default: 50)")
-    parser.add_argument("--validate", action="store_true", help="a real load beside the simulated one")
+    parser.add_argument("--calibrate", type=Path, metavar="FILE", help="work them out of --loads and write them there")
+    parser.add_argument("--validate", action="store_true", help="--loads beside the same simulated")
+    parser.add_argument(
+        "--loads", type=Path, nargs="+", default=[], metavar="FILE", help="figures of real loads (JSON)"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")
     options = parser.parse_args()
     times = ServiceTimes.read(options.times) if options.times else ServiceTimes()
-    if options.calibrate:
-        times, outcomes = calibrate(options.low, options.high, min(options.seconds, 30.0), options.silence_ms)
-        times.write(options.calibrate)
-        progress("")
-        print(options.calibrate.read_text())
-        write({"times": {}, "runs": [one.figures() for one in outcomes]}, options.json)
-        return 0
-    if options.validate:
-        write(validate(times, options.sessions, min(options.seconds, 60.0), options.silence_ms), options.json)
+    if options.calibrate or options.validate:
+        try:
+            if options.calibrate:
+                calibrate(options.loads, options.silence_ms, options.calibrate)
+            else:
+                write(validate(options.loads, times, options.silence_ms), options.json)
+        except (OSError, ValueError, KeyError) as error:
+            parser.error(f"--loads: {error}")
         return 0
     if options.engine_ms is not None:
         times = replace(times, engine=options.engine_ms)

@@ -77,7 +77,11 @@ class Figures:
 
     first_audio: list[float] = field(default_factory=list)
     hold: list[float] = field(default_factory=list)
+    """From the true onset of an interruption until nothing is sent any more."""
     stop: list[float] = field(default_factory=list)
+    """… to the arrival of the last sound of what was interrupted."""
+    commit: list[float] = field(default_factory=list)
+    """… to the word that what was not played yet is to be thrown away."""
     dark: list[float] = field(default_factory=list)
     """From the loss of a node until the session went on elsewhere."""
     turns: int = 0
@@ -107,6 +111,7 @@ class Call:
         "_gate",
         "_heard",
         "_hushed",
+        "_last_sound",
         "_onset",
         "_over",
         "_plan",
@@ -152,6 +157,8 @@ class Call:
         """End of the last thing said, while its answer is waited for."""
         self._hushed: Ticks = 0
         """When the last hold began."""
+        self._last_sound: Ticks = 0
+        """When the last frame before it left."""
         self._speaking = False
         self._serial = 0
         """Plans of an earlier one are void."""
@@ -249,7 +256,10 @@ class Call:
         """Give the core all windows up to the one that ends `end`, when that has been heard."""
         self._plan += 1
         arrived = -(-end // FRAME) * FRAME
-        self._cluster.clock.at(arrived + self.node.hearing(), self._windows, end, self._plan)
+        takes = self.node.hearing(self._chance)
+        if self._over:
+            takes += from_ms(self._cluster.times.echo)
+        self._cluster.clock.at(arrived + takes, self._windows, end, self._plan)
 
     def _windows(self, end: Ticks, plan: int) -> None:
         if plan != self._plan:
@@ -391,7 +401,8 @@ class Call:
         self._gate = effect.fence
 
     def _held(self, effect: HoldCarrier) -> None:
-        self._hushed = self.now
+        now, frame = self.now, self._cluster.config.frame
+        self._hushed, self._last_sound = now, now - (now - self._state.ledger.clock) % frame
 
     def _flushed(self, effect: FlushCarrier) -> None:
         self._quiet()
@@ -399,8 +410,11 @@ class Call:
             self._over = False
             figures = self._cluster.figures
             figures.interruptions += 1
+            times = self._cluster.times
+            self.node.work(times.interruption)
             figures.hold.append((self._hushed - self._onset) / TICK_RATE)
-            figures.stop.append((self.now - self._onset) / TICK_RATE)
+            figures.stop.append((self._last_sound - self._onset) / TICK_RATE + times.network / 1000)
+            figures.commit.append((self.now - self._onset) / TICK_RATE + times.network / 1000)
 
     def _quiet(self) -> None:
         if self._speaking:

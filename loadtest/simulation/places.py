@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import heapq
+import math
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -15,7 +17,12 @@ if TYPE_CHECKING:
     from loadtest.simulation.call import Call
 
 FULL = 0.97
-"""Share of a core beyond which what can be put off hardly gets a turn."""
+"""Share of a core that is never exceeded as long as something can be put off."""
+LATELY_S = 5.0
+"""Seconds over which a queue forgets how full the core was. People who all begin at once also speak in turns, and what
+they say is heard while their agents are silent: the load of the moment says little of how long things wait."""
+HARD = 0.5
+"""Share of what media costs that is not waking up for it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -41,10 +48,10 @@ class Worker:
 class Node:
     """A server process on a core of its own.
 
-    Media and speech detection are work that comes evenly; it takes its share of the core first. What is left serves the
-    rest in turn, so it takes longer the fuller the core is. Waking up for each piece of work costs as well, but a core
-    that is nearly full finds several pieces each time: that part of its work yields. A core that is asked for more than
-    it has falls behind.
+    Media and speech detection are work that comes evenly; it takes its share of the core first, and the rest is done in
+    turn. A good part of it is waking up for each piece. A core that is nearly full finds several pieces each time, so
+    that part yields; one that is asked for more than it has even so falls behind. What is heard waits its turn, as in
+    any queue: not at all or long, and in the mean the longer the fuller the core is.
     """
 
     number: int
@@ -60,14 +67,20 @@ class Node:
     most: int = 0
     fullest: float = 0.0
     load: float = 0.0
-    """Share of the core that media takes."""
+    """Share of the core that is asked for."""
     _since: Ticks = 0
     _worked: float = 0.0
     """Seconds of other work since then."""
     _behind: float = 0.0
     """Seconds of work that wait."""
     _free_at: Ticks = 0
+    _media: float = 0.0
+    """Share of the core that media takes, woken up for piece by piece."""
     _hearing: Ticks = 0
+    _lately: float = 0.0
+    """Load of the last seconds."""
+    _wait: float = 0.0
+    """Mean, in ticks, of what waits its turn."""
 
     def __post_init__(self) -> None:
         self._weigh(0)
@@ -86,35 +99,39 @@ class Node:
         called ahead of any change of `calls`."""
         passed = (self.clock.now - self._since) / TICK_RATE
         self._since = self.clock.now
-        due = self.load * passed + self._worked + self._behind
+        must = HARD * self._media * passed + self._worked + self._behind
+        wants = self.load * passed + self._worked + self._behind
         self._worked = 0.0
-        self._behind = max(0.0, due - passed)
-        waking = self.times.base_per_s / 1000 * passed if self.alive else 0.0
-        self.busy += passed if due >= passed else max(due, min(FULL * passed, due + waking))
+        self._behind = max(0.0, must - passed)
+        self.busy += min(passed, max(must, min(FULL * passed, wants)))
+        self._lately += (self.load - self._lately) * (1.0 - math.exp(-passed / LATELY_S))
+        full = min(FULL, self._lately)
+        self._wait = self.times.queue * TICK_RATE / 1000 * full / (1.0 - full)
         if sessions or speaking:
             self.speaking += speaking
             self._weigh(len(self.calls) + sessions)
 
     def _weigh(self, held: int) -> None:
         times = self.times
-        self.load = (held * times.listening_per_s + self.speaking * times.speaking_per_s) / 1000
+        self._media = (held * times.listening_per_s + self.speaking * times.speaking_per_s) / 1000
+        self.load = self._media + (times.base_per_s / 1000 if self.alive else 0.0)
         self.most = max(self.most, held)
         self.fullest = max(self.fullest, self.load)
-        queue = times.queue * self.load / max(1.0 - FULL, 1.0 - self.load)
-        self._hearing = from_ms(times.hearing + queue)
+        self._hearing = from_ms(times.hearing)
 
     def work(self, milliseconds: float, altogether: float | None = None) -> Ticks:
         """Do something that takes so much CPU (`altogether`: with what follows it); returns when it is done."""
         took = milliseconds if altogether is None or altogether < milliseconds else altogether
         self._worked += took / 1000
-        stretch = TICK_RATE / 1000 / max(1.0 - FULL, 1.0 - self.load)
         begin = max(self.clock.now, self._free_at)
-        self._free_at = begin + round(took * stretch)
-        return begin + round(milliseconds * stretch + self._behind * TICK_RATE)
+        self._free_at = begin + from_ms(took)
+        return begin + from_ms(milliseconds) + round(self._behind * TICK_RATE)
 
-    def hearing(self) -> Ticks:
+    def hearing(self, chance: random.Random) -> Ticks:
         """How long it takes now from the arrival of a window's last frame to what the core makes of it."""
-        return self._hearing + round(self._behind * TICK_RATE) if self._behind else self._hearing
+        behind = round(self._behind * TICK_RATE) if self._behind else 0
+        waits = round(chance.expovariate(1.0 / self._wait)) if self._wait else 0
+        return self._hearing + behind + waits
 
 
 P = TypeVar("P", Node, Worker)

@@ -17,19 +17,23 @@ class ServiceTimes:
     base_per_s: float = 60.0
     """Of a node each second, whatever is on it: waking up for each piece of work; less where the core is full."""
     listening_per_s: float = 4.0
-    """Of a session each second, for what it hears: media in, speech detection."""
+    """Of a session each second, for what it hears: media in, speech detection. Part of it is waking up as well."""
     speaking_per_s: float = 4.0
     """Of a session each second while the agent speaks."""
     turn: float = 6.0
     """Of each turn of a user, beside its media."""
     first_step: float = 3.0
     """Of the part of a turn that the first audio waits for."""
+    interruption: float = 6.0
+    """Of each interruption, beside its media: whether what is heard is the agent's own voice, and the stop."""
     takeover: float = 12.0
     """Of a session that comes from another node: connection, snapshot, events since, ports."""
     hearing: float = 12.0
     """From the arrival of a window of speech detection to what the core makes of it, on an empty node; no CPU."""
     queue: float = 5.0
-    """What the same takes longer on a node of which half the core is taken by media; it grows as queues do."""
+    """What the same takes longer, in the mean, on a node whose core is half full; it grows as queues do."""
+    echo: float = 10.0
+    """What it takes longer while somebody speaks over the agent, and all is compared with what was played; no CPU."""
     words: float = 2.0
     """From the end of speech to its words; no CPU of the node."""
     engine: float = 2.0

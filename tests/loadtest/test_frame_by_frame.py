@@ -18,7 +18,7 @@ from sessions.core.events import AudioArrived, Event
 from sessions.core.session import Session
 from sessions.core.timeline import Ticks
 
-TIMES = replace(ServiceTimes(), queue=0.0, listening_per_s=0.1, speaking_per_s=0.1)
+TIMES = replace(ServiceTimes(), queue=0.0, echo=0.0, listening_per_s=0.1, speaking_per_s=0.1)
 """Of nodes that are never full: how long a window takes must not depend on when it is planned."""
 
 
@@ -74,7 +74,7 @@ class FrameByFrame(Watched):
         """The window from `start`, once it has been heard, and so on."""
         end = start + WINDOW
         clock = self._cluster.clock
-        clock.at(-(-end // FRAME) * FRAME + self.node.hearing(), self._listened, end)
+        clock.at(-(-end // FRAME) * FRAME + self.node.hearing(self._chance), self._listened, end)
         clock.at(end, self._hear_from, end)
 
     def _listened(self, end: Ticks) -> None:

@@ -34,10 +34,10 @@ def test_people_are_answered_and_heard_when_they_cut_in() -> None:
     assert figures["unanswered"] == 0
     # 200 ms of silence, whole windows, and what was measured of the rest.
     first = spread_of(figures, "first_audio")
-    assert 200 < first["p50"] < first["max"] < 330
+    assert 200 < first["p50"] < first["p95"] < 330
     assert int(str(figures["interruptions"])) > 10
-    assert 200 < spread_of(figures, "barge_in_commit")["max"] < 300
-    assert spread_of(figures, "barge_in_hold")["max"] < 100
+    assert 200 < spread_of(figures, "barge_in_commit")["p50"] < 300
+    assert spread_of(figures, "barge_in_stop")["p50"] <= spread_of(figures, "barge_in_hold")["p50"] < 100
 
 
 def test_the_same_seed_is_the_same_run() -> None:
@@ -102,7 +102,7 @@ def test_who_hangs_up_leaves_nothing_and_is_followed() -> None:
 
 
 def test_a_fuller_node_is_slower_and_an_overfull_one_falls_behind() -> None:
-    slow = replace(ServiceTimes(), listening_per_s=20.0, speaking_per_s=20.0)
+    slow = replace(ServiceTimes(), listening_per_s=30.0, speaking_per_s=30.0)
 
     def first(sessions: int) -> float:
         made = Cluster.of(sessions, 1, 1, room=100, slots=100, times=slow, ramp_s=0.5)
