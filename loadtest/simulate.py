@@ -185,6 +185,8 @@ def main() -> int:
     options = parser.parse_args()
     times = ServiceTimes.read(options.times) if options.times else ServiceTimes()
     if options.calibrate or options.validate:
+        if not options.loads:
+            parser.error("--calibrate and --validate need --loads")
         try:
             if options.calibrate:
                 calibrate(options.loads, options.silence_ms, options.calibrate)

@@ -104,7 +104,7 @@ class Node:
         self._worked = 0.0
         self._behind = max(0.0, must - passed)
         self.busy += min(passed, max(must, min(FULL * passed, wants)))
-        self._lately += (self.load - self._lately) * (1.0 - math.exp(-passed / LATELY_S))
+        self._lately += (self.load - self._lately) * passed / (LATELY_S + passed)
         full = min(FULL, self._lately)
         self._wait = self.times.queue * TICK_RATE / 1000 * full / (1.0 - full)
         if sessions or speaking:
@@ -130,7 +130,7 @@ class Node:
     def hearing(self, chance: random.Random) -> Ticks:
         """How long it takes now from the arrival of a window's last frame to what the core makes of it."""
         behind = round(self._behind * TICK_RATE) if self._behind else 0
-        waits = round(chance.expovariate(1.0 / self._wait)) if self._wait else 0
+        waits = int(-math.log(1.0 - chance.random()) * self._wait) if self._wait else 0
         return self._hearing + behind + waits
 
 
