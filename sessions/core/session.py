@@ -313,18 +313,18 @@ class Session:
 # What a session handles by itself is not looked up in it: an object that holds its own methods is freed by the garbage
 # collector alone, and with it all that was said.
 _OWN: Final[dict[type, Callable[[Session, Any], None]]] = {
-    EngineFailed: Session._engine_failed,
-    CarrierAttached: Session._attached,
-    CarrierLost: Session._lost,
-    CarrierBlocked: Session._carrier_blocked,
-    CarrierReady: Session._carrier_ready,
-    TimerDue: Session._timer,
-    OwnershipLost: Session._ownership_lost,
-    OwnershipTaken: Session._ownership_taken,
-    Close: Session._close,
+    EngineFailed: lambda session, event: session._engine_failed(event),
+    CarrierAttached: lambda session, event: session._attached(event),
+    CarrierLost: lambda session, event: session._lost(event),
+    CarrierBlocked: lambda session, event: session._carrier_blocked(event),
+    CarrierReady: lambda session, event: session._carrier_ready(event),
+    TimerDue: lambda session, event: session._timer(event),
+    OwnershipLost: lambda session, event: session._ownership_lost(event),
+    OwnershipTaken: lambda session, event: session._ownership_taken(event),
+    Close: lambda session, event: session._close(event),
 }
 _OWN_TIMERS: Final[dict[str, Callable[[Session], None]]] = {
-    "pump": Session._pump_due,
-    "greet": Session._greet,
-    "grace": Session._left_alone,
+    "pump": lambda session: session._pump_due(),
+    "greet": lambda session: session._greet(),
+    "grace": lambda session: session._left_alone(),
 }
