@@ -169,6 +169,8 @@ class PhoneCarrier:
         """The vendor's own buffer takes no more."""
         self._blocked = False
         self._gone = False
+        self._hung_up = False
+        """The caller has: the line may still be open, but nothing that is said on it means anything."""
         self._ending: asyncio.Future[str] = self._loop.create_future()
         self._drain: asyncio.Task[None] | None = None
         self._reading: asyncio.Task[None] | None = None
@@ -323,6 +325,7 @@ class PhoneCarrier:
         elif isinstance(one, Digit):
             handle.post(DigitPressed(one.digit))
         elif isinstance(one, HungUp):
+            self._hung_up = True
             handle.post(Close(one.reason))
         elif isinstance(one, Flow):
             self._full = not one.open
@@ -474,7 +477,7 @@ class PhoneCarrier:
         self._judge()
 
     def _tell(self, messages: Sequence[Message]) -> None:
-        if self._gone or self._ending.done():
+        if self._gone or self._hung_up or self._ending.done():
             return
         for message in messages:
             self._line.send(message)

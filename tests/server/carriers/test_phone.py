@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -146,6 +147,21 @@ def test_a_peer_that_takes_nothing_at_all_is_given_up() -> None:
         await scene.say(0.4)
 
     assert (1013, "slow_consumer") in played(TwilioPeer(), act).line.closed
+
+
+def test_nothing_is_said_on_the_line_of_a_caller_who_has_hung_up() -> None:
+    async def act(scene: Scene) -> None:
+        await scene.quiet(0.5)
+        for message in scene.peer.end():
+            scene.line.give(message)
+        await asyncio.sleep(0)
+        said.append(len(scene.line.sent))
+        await scene.running
+
+    said: list[int] = []
+    scene = played(TwilioPeer(), act)
+    assert said == [len(scene.line.sent)]
+    assert scene.clears() == []
 
 
 def test_pressed_keys_reach_the_conversation_and_may_take_the_floor() -> None:
