@@ -372,6 +372,9 @@ def recovered(taken: Taken, *tokens: str) -> Recovered:
         raise ValueError("a snapshot is an object")
     core = Session.restore(whole.get("core"))
     for entry in taken.entries:
-        now, plain = json.loads(entry)
-        core.handle(_events.read(plain), now)
+        match json.loads(entry):
+            case [int(now), plain]:
+                core.handle(_events.read(plain), now)
+            case other:
+                raise ValueError(f"an event is kept as [time, event]; here stands {str(other)[:100]}")
     return Recovered(taken, core, whole.get("note"), tokens)

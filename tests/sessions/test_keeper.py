@@ -10,10 +10,13 @@ from dataclasses import dataclass, field
 import pytest
 
 from sessions import virtual_clock
-from sessions.core.events import AudioArrived, Close
+from sessions.core.config import SessionConfig
+from sessions.core.events import AudioArrived, CarrierAttached, Close
 from sessions.core.records import Plain
+from sessions.core.session import Session
+from sessions.core.state import Abilities
 from sessions.counters import Counters
-from sessions.keeper import FLUSH_EVERY, SNAPSHOT_AFTER, Keeper
+from sessions.keeper import FLUSH_EVERY, SNAPSHOT_AFTER, Keeper, recovered
 from sessions.ownership import (
     DirectoryDown,
     Lease,
@@ -369,3 +372,14 @@ def test_a_process_that_is_alone_has_nothing_to_keep_and_counts_by_itself() -> N
         await keeper.close()
 
     virtual_clock.run(scene())
+
+
+@pytest.mark.parametrize("entry", [b"5", b"[5]", b"[]", b"{}", b'["5", {}]', b"[5, 6]", b"[5, {}]", b"null", b"{", b""])
+def test_a_damaged_event_in_the_directory_is_a_damaged_session(entry: bytes) -> None:
+    core = Session("sess_1", 1, SessionConfig(), Abilities())
+    core.handle(CarrierAttached(), 0)
+    snapshot = json.dumps({"core": core.snapshot(), "note": {}}).encode()
+    good = b'[5, {"type": "AudioArrived", "start": 0, "end": 960}]'
+    with pytest.raises(ValueError, match=r"."):
+        recovered(Taken(Lease("sess_1", 2), snapshot, (good, entry)), "token")
+    assert recovered(Taken(Lease("sess_1", 2), snapshot, (good,)), "token").core.state.input.watermark == 960
