@@ -189,6 +189,7 @@ class RedisOwnership:
         self._tenants: dict[str, str] = {}
         self._wanted: Callable[[str], None] = lambda session: None
         self._listening: asyncio.Task[None] | None = None
+        self._closed = False
 
     # --- keys ------------------------------------------------------------------------------------------------------
 
@@ -328,7 +329,7 @@ class RedisOwnership:
             self._listening = asyncio.get_running_loop().create_task(self._hear(), name="redis-wanted")
 
     async def _hear(self) -> None:
-        while True:
+        while not self._closed:
             try:
                 async with self._redis.pubsub() as channel:
                     await channel.subscribe(self._channel(self.owner))
@@ -337,12 +338,14 @@ class RedisOwnership:
                 await asyncio.sleep(0.5)
 
     async def _hear_all(self, channel: PubSub) -> None:
-        while True:
+        while not self._closed:
             message = await channel.get_message(ignore_subscribe_messages=True, timeout=ANSWER_WITHIN / 2)
             if message is not None:
                 self._wanted(message["data"].decode("utf-8", "replace"))
 
     async def close(self) -> None:
+        # The client has been seen to lose a cancellation, so the task looks for itself too.
+        self._closed = True
         if self._listening is not None:
             self._listening.cancel()
             await asyncio.gather(self._listening, return_exceptions=True)

@@ -113,6 +113,7 @@ class Keeper:
         """Whether the directory answered last time."""
         self._all: dict[str, Keeping] = {}
         self._task: asyncio.Task[None] | None = None
+        self._closed = False
         self._wake = asyncio.Event()
         self._asked = 0.0
         self._ending: set[asyncio.Task[None]] = set()
@@ -211,6 +212,7 @@ class Keeper:
         """After the sessions: wait until the directory knows that they are over."""
         if self._ending:
             await asyncio.wait(list(self._ending), timeout=2.0)
+        self._closed = True
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -232,7 +234,8 @@ class Keeper:
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         renewed = loop.time()
-        while True:
+        # A client of a directory may lose a cancellation that comes in the moment in which its own time is up.
+        while not self._closed:
             try:
                 async with asyncio.timeout(FLUSH_EVERY):
                     await self._wake.wait()

@@ -374,6 +374,33 @@ def test_a_process_that_is_alone_has_nothing_to_keep_and_counts_by_itself() -> N
     virtual_clock.run(scene())
 
 
+class Swallows(Flaky):
+    """A directory whose client loses a cancellation and answers all the same."""
+
+    asked = 0
+
+    async def write(self, writes: Sequence[Write]) -> Written:
+        self.asked += 1
+        try:
+            await asyncio.sleep(0.2)
+        except asyncio.CancelledError:
+            await asyncio.sleep(0)
+        return await super().write(writes)
+
+
+def test_a_keeper_closes_though_the_directorys_client_loses_its_cancellation() -> None:
+    async def main() -> None:
+        port = Swallows(MemoryDirectory())
+        keeper = Keeper(port, Counters())
+        keeper.begin(Core(), "t", "token", None)
+        while not port.asked:
+            await asyncio.sleep(0.01)
+        async with asyncio.timeout(60):
+            await keeper.close()
+
+    virtual_clock.run(main())
+
+
 @pytest.mark.parametrize("entry", [b"5", b"[5]", b"[]", b"{}", b'["5", {}]', b"[5, 6]", b"[5, {}]", b"null", b"{", b""])
 def test_a_damaged_event_in_the_directory_is_a_damaged_session(entry: bytes) -> None:
     core = Session("sess_1", 1, SessionConfig(), Abilities())
