@@ -377,10 +377,12 @@ def test_a_process_that_is_alone_has_nothing_to_keep_and_counts_by_itself() -> N
 class Swallows(Flaky):
     """A directory whose client loses a cancellation and answers all the same."""
 
-    asked = 0
+    def __init__(self, directory: MemoryDirectory) -> None:
+        super().__init__(directory)
+        self.asked = asyncio.Event()
 
     async def write(self, writes: Sequence[Write]) -> Written:
-        self.asked += 1
+        self.asked.set()
         try:
             await asyncio.sleep(0.2)
         except asyncio.CancelledError:
@@ -393,8 +395,7 @@ def test_a_keeper_closes_though_the_directorys_client_loses_its_cancellation() -
         port = Swallows(MemoryDirectory())
         keeper = Keeper(port, Counters())
         keeper.begin(Core(), "t", "token", None)
-        while not port.asked:
-            await asyncio.sleep(0.01)
+        await port.asked.wait()
         async with asyncio.timeout(60):
             await keeper.close()
 
