@@ -12,7 +12,7 @@ from loadtest.observed import DECIDED
 from loadtest.scenarios import SCENARIOS, Crowd, spread
 from loadtest.simulation.call import Behaviour
 from loadtest.simulation.cluster import Cluster
-from loadtest.simulation.places import FULL
+from loadtest.simulation.places import queueing
 from loadtest.simulation.speech import Speech
 from loadtest.simulation.times import ServiceTimes
 from sessions.core.timeline import TICK_RATE
@@ -188,7 +188,7 @@ def calibrated(loads: Sequence[Load], voices: Voices, silence_ms: int) -> Servic
         media = (wrong[1] - wrong[0]) / (many.sessions - few.sessions) * 1000 / 1.5
         base = times.base_per_s + 1000 * wrong[0] - 1.5 * media * few.sessions
         later = (many.first_audio[0] - few.first_audio[0]) - (high.first_audio[0] - low.first_audio[0])
-        apart = _queueing(many.core_share) - _queueing(few.core_share)
+        apart = queueing(many.core_share) - queueing(few.core_share)
         times = replace(
             times,
             base_per_s=round(max(0.0, base), 2),
@@ -208,11 +208,6 @@ def calibrated(loads: Sequence[Load], voices: Voices, silence_ms: int) -> Servic
                 echo=round(max(0.0, times.echo + late), 2),
             )
     return times
-
-
-def _queueing(share: float) -> float:
-    full = min(FULL, share)
-    return full / (1.0 - full)
 
 
 def compared(real: Load, made: Load) -> list[tuple[str, float, float]]:

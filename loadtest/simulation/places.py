@@ -25,6 +25,12 @@ HARD = 0.5
 """Share of what media costs that is not waking up for it."""
 
 
+def queueing(share: float) -> float:
+    """How many pieces of work are ahead of one that comes to a core so full, in the mean."""
+    full = min(FULL, share)
+    return full / (1.0 - full)
+
+
 @dataclass(slots=True, eq=False)
 class Worker:
     """Runs models for so many sessions at a time. `parallel`: replies that it begins at once without being slower."""
@@ -105,8 +111,7 @@ class Node:
         self._behind = max(0.0, must - passed)
         self.busy += min(passed, max(must, min(FULL * passed, wants)))
         self._lately += (self.load - self._lately) * passed / (LATELY_S + passed)
-        full = min(FULL, self._lately)
-        self._wait = self.times.queue * TICK_RATE / 1000 * full / (1.0 - full)
+        self._wait = self.times.queue * TICK_RATE / 1000 * queueing(self._lately)
         if sessions or speaking:
             self.speaking += speaking
             self._weigh(len(self.calls) + sessions)

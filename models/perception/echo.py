@@ -229,8 +229,7 @@ class EchoDetector:
     def _best(self, x: Samples, start: Ticks, first: int, last: int) -> tuple[int, float]:
         """The lag in `first`..`last` at which `x`, pre-emphasized, is most like the reference, and the normalized
         correlation there. At the lag `LATEST` its first sample is compared with the one at `start`."""
-        first, last = max(first, EARLIEST), max(EARLIEST, min(last, LATEST))
-        first = min(first, last)
+        first, last = (max(EARLIEST, min(lag, LATEST)) for lag in (first, last))
         begins = start + (LATEST - last - 1) * TICKS_PER_SAMPLE
         part = _emphasized(self.reference.read(begins, last - first + BLOCK + 1))[1:]
         power = _sliding(np.square(part), BLOCK) * float(np.dot(x, x))

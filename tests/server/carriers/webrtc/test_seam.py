@@ -150,10 +150,12 @@ async def until(sinks: list[Sink], true: object) -> None:
             )
 
 
-async def test_two_connections_exchange_packets_reports_and_signs_of_life_through_it() -> None:
+async def agreed() -> tuple[list[Sink], list[RTCPeerConnection], list[seam.Media]]:
+    """Two connections that have taken each other's descriptions; the checks of the first are watched by the second."""
     sinks = [Sink(), Sink()]
     ends = [RTCPeerConnection(RTCConfiguration(iceServers=[])) for _ in sinks]
     media = [seam.Media(end.addTransceiver("audio"), sink) for end, sink in zip(ends, sinks, strict=True)]
+    # Asked of SCTP while it is not there, and so still waiting when it never comes.
     ends[0].createDataChannel("any")
     with seam.local_addresses(["127.0.0.1"]):
         await ends[0].setLocalDescription(await ends[0].createOffer())
@@ -162,6 +164,11 @@ async def test_two_connections_exchange_packets_reports_and_signs_of_life_throug
         await ends[1].setLocalDescription(await ends[1].createAnswer())
     seam.watch_checks(ends[1], sinks[1].alive)
     await ends[0].setRemoteDescription(RTCSessionDescription(ends[1].localDescription.sdp, "answer"))
+    return sinks, ends, media
+
+
+async def test_two_connections_exchange_packets_reports_and_signs_of_life_through_it() -> None:
+    sinks, ends, media = await agreed()
     try:
         await until(sinks, lambda: all(one.open for one in media))
         assert sinks[1].signs > 0, "no connectivity check was seen"
@@ -192,17 +199,7 @@ async def test_a_closed_connection_that_was_taken_apart_is_freed_at_once() -> No
     freed = Freed()
 
     async def meet() -> None:
-        sinks = [Sink(), Sink()]
-        ends = [RTCPeerConnection(RTCConfiguration(iceServers=[])) for _ in sinks]
-        media = [seam.Media(end.addTransceiver("audio"), sink) for end, sink in zip(ends, sinks, strict=True)]
-        # Asked of SCTP while it is not there, and so still waiting when it never comes.
-        ends[0].createDataChannel("any")
-        with seam.local_addresses(["127.0.0.1"]):
-            await ends[0].setLocalDescription(await ends[0].createOffer())
-            await ends[1].setRemoteDescription(RTCSessionDescription(ends[0].localDescription.sdp, "offer"))
-            await ends[1].setLocalDescription(await ends[1].createAnswer())
-        seam.watch_checks(ends[1], sinks[1].alive)
-        await ends[0].setRemoteDescription(RTCSessionDescription(ends[1].localDescription.sdp, "answer"))
+        sinks, ends, media = await agreed()
         await until(sinks, lambda: all(one.open for one in media))
         for sink, one, end in zip(sinks, media, ends, strict=True):
             (transport,) = seam._transports(end)
