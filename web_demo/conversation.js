@@ -106,7 +106,8 @@ export class Conversation extends EventTarget {
       if (this.find(entry.id)) continue;
       if (!Array.isArray(entry.images)) entry.images = [];
       // The connection that carried it is gone: nothing more of it comes.
-      this.upsert(entry.id, { ...entry, state: entry.state === 'open' ? 'done' : entry.state });
+      const ended = entry.side === 'agent' ? 'interrupted' : 'done';
+      this.upsert(entry.id, { ...entry, state: entry.state === 'open' ? ended : entry.state });
     }
   }
 
@@ -117,7 +118,9 @@ export class Conversation extends EventTarget {
    */
   cut(entry, heard) {
     if (!entry) return;
-    const whole = entry.text + entry.unheard;
+    const known = entry.text + entry.unheard;
+    // A page that was loaded anew kept less than the history where the words of its last moments had not come.
+    const whole = heard.startsWith(known) ? heard : known;
     const length = whole.startsWith(heard) ? heard.length : commonWords(whole, heard);
     entry.text = whole.slice(0, length);
     entry.unheard = whole.slice(length);

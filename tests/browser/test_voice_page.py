@@ -129,7 +129,7 @@ def test_a_reload_goes_on_with_the_session_and_without_the_old_answer(page: Voic
     assert page.page.evaluate("() => window.probe.app.session.id") == before
     page.wait("() => Number(document.getElementById('epoch').textContent) >= 1")
     # What became of the answer that the loss cut is told afterwards.
-    page.wait("() => document.querySelector('.caption[data-state=interrupted] .remark')")
+    page.wait("() => /after/.test(document.querySelector('.caption[data-state=interrupted] .remark')?.textContent)")
     question, answer = page.captions()
     assert question.said == STORY
     assert f"{answer.said} {answer.struck}".startswith(captions[1].said)
