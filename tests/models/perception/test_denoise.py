@@ -178,7 +178,7 @@ won at once, 4.5 %. By clips in pairs the difference has a standard error of 4.5
 
 
 @pytest.mark.models
-@pytest.mark.parametrize("sound", [white, babble])
+@pytest.mark.parametrize("sound", [white, pytest.param(babble, marks=pytest.mark.wide)])
 def test_spoken_questions_in_noise_are_understood_no_worse(deep_filter: DeepFilter, sound: Noise) -> None:
     """All questions of the split, which noise reduction should help; `MARGIN` is for what only looks like harm."""
     recognizer = Recognizer(model("whisper-base"))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 from typing import Final
 
+import numpy as np
+
 from models.assets import ensure
 from models.perception.track import InputTrack
 from models.perception.vad import WINDOW, SpeechDetector, SpeechState
@@ -34,5 +36,6 @@ class Listener(LoudnessPerception):
         while self._track.end >= self._at + HOP:
             window = self._track.read(self._at, self._at + HOP).reshape(1, WINDOW)
             [probability] = detector().detect(window, [self._state])
-            self._emit[session](SpeechProbability(self._at, self._at + HOP, float(probability)))
+            level = float(10 * np.log10(np.mean(np.square(window)) + 1e-12))
+            self._emit[session](SpeechProbability(self._at, self._at + HOP, float(probability), round(level, 1)))
             self._at += HOP

@@ -1,6 +1,6 @@
 """The invariants of a session under every interleaving that a state machine finds.
 
-`TALKOVER_PROPERTY_STEPS` (default 200,000) rules are executed; `TALKOVER_PROPERTY_SEED` (default 0) chooses which, so
+`TALKOVER_PROPERTY_STEPS` (default 150,000) rules are executed; `TALKOVER_PROPERTY_SEED` (default 0) chooses which, so
 that a run can be repeated and another one explores something else. `TALKOVER_PROPERTY_REPORT` names a file that the
 visit report is added to.
 """
@@ -15,7 +15,7 @@ from sessions.core import counters
 from .conftest import Publish
 from .machine import explore
 
-STEPS = int(os.environ.get("TALKOVER_PROPERTY_STEPS", "200000"))
+STEPS = int(os.environ.get("TALKOVER_PROPERTY_STEPS", "150000"))
 SEED = int(os.environ.get("TALKOVER_PROPERTY_SEED", "0"))
 
 ENOUGH = 150_000

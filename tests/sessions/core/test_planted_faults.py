@@ -1,7 +1,7 @@
 """One planted fault for each kind of mistake that the design names: the state machine catches every one.
 
-A checker that finds nothing proves nothing. Each fault here is the core with one thing done wrong; the sound core runs
-under the same budget.
+A checker that finds nothing proves nothing. Each fault here is the core with one thing done wrong. That the sound core
+passes many times the same budget, of the same steps to begin with, is test_invariants.py.
 """
 
 from __future__ import annotations
@@ -579,7 +579,3 @@ def test_a_planted_fault_is_caught(planted: Fault, monkeypatch: pytest.MonkeyPat
     found = getattr(caught.value, "invariant", "alive")
     publish(f"planted fault {planted.name}: caught by invariant {found} within {tally.steps:,} steps")
     assert found in planted.invariants, str(caught.value)
-
-
-def test_the_sound_core_passes_the_same_budget() -> None:
-    assert explore(BUDGET).steps >= BUDGET
