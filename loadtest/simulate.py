@@ -29,7 +29,7 @@ EPILOG = """
 examples:
   python -m loadtest.simulate --sessions 10000 --nodes 125 --seconds 60
   python -m loadtest.simulate --sessions 5000 --nodes 60 --kill-at 20 --deploy-at 40 --seconds 120
-real loads first, each by python -m loadtest --carrier twilio --scenario talk|bargein --sessions N --json FILE:
+real loads first, each by python -m loadtest --carrier twilio|ws --scenario talk|bargein --sessions N --json FILE:
   python -m loadtest.simulate --calibrate times.json --loads talk-20.json talk-60.json bargein-10.json
   python -m loadtest.simulate --validate --times times.json --loads talk-40.json bargein-20.json
 """

@@ -24,6 +24,8 @@ SEEDS = 4
 ROUNDS = 4
 TALKING = ("talk", "bargein")
 """Scenarios that can be simulated."""
+LINES = ("twilio", "ws")
+"""Carriers whose loads can be: the people on both speak µ-law, and hear what arrives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +46,10 @@ class Load:
 
     @classmethod
     def read(cls, path: Path) -> Load:
-        """As `python -m loadtest --carrier twilio --json` wrote it. Raises ValueError for what cannot be simulated."""
+        """As `python -m loadtest --carrier twilio|ws --json` wrote it. Raises ValueError for one of another kind."""
         given = json.loads(path.read_text())
-        if given.get("scenario") not in TALKING or given.get("carrier") != "twilio":
-            raise ValueError(f"{path} must be of a load by Twilio, scenario {' or '.join(TALKING)}")
+        if given.get("scenario") not in TALKING or given.get("carrier") not in LINES:
+            raise ValueError(f"{path} must be of carrier {' or '.join(LINES)}, scenario {' or '.join(TALKING)}")
         return cls(
             given["scenario"],
             given["sessions"],
@@ -110,7 +112,7 @@ class Voices:
             # Only who compares needs the models.
             from loadtest.simulation.recorded import heard
 
-            crowd = Crowd(scenario, "twilio")
+            crowd = Crowd(scenario, LINES[0])
             for kind in plan.kinds:
                 self._heard[kind] = heard(crowd.clips(kind), crowd.voice)
         return Behaviour(
