@@ -297,11 +297,15 @@ test('noise that had no words leaves no caption', () => {
   assert.equal(conversation.entries.length, 0);
 });
 
-test('captions outlive a reload, and what was being said then is finished', () => {
+test('captions outlive a reload, and an answer that was being said then is a cut one', () => {
   const saved = JSON.parse(JSON.stringify(told(...answer('One', ' two')).save()));
   const conversation = new Conversation();
   conversation.restore(saved);
-  assert.deepEqual(conversation.entries.map(({ text, state }) => [text, state]), [['One two', 'done']]);
+  assert.deepEqual(conversation.entries.map(({ text, state }) => [text, state]), [['One two', 'interrupted']]);
+  conversation.take(cut('One two three')[0]);
+  const [entry] = conversation.entries;
+  assert.deepEqual([entry.text, entry.unheard, entry.state], ['One two three', '', 'interrupted']);
+  assert.notEqual(entry.heardMs, null);
   conversation.restore('junk');
   conversation.restore([null, { id: 3 }]);
   assert.equal(conversation.entries.length, 1);
