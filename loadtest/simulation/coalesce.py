@@ -16,7 +16,7 @@ from loadtest.simulation.frames import FrameRun, let_out
 from sessions.core.effects import Effect, SetTimer
 from sessions.core.events import AudioArrived, Event, SpeechProbability, TimerDue
 from sessions.core.listening import FORGET_EVERY, HYPOTHESIS_EVERY
-from sessions.core.loudness import QUIETEST, RISE
+from sessions.core.loudness import RISE, followed
 from sessions.core.session import Session
 from sessions.core.timeline import Ticks, from_ms
 from sessions.core.turns import CLOSING, HYSTERESIS, TURN_MAX
@@ -62,8 +62,8 @@ class Coalescer:
         self._audio_at = _START
         self._window: SpeechProbability | None = None
         self._window_at = _START
-        self._floor = 0.0
-        """What the waiting windows make of the noise floor."""
+        self._floor = (0.0, 0.0)
+        """What the waiting windows make of the noise floor, and of that of hiss."""
         self._pump_at: Place | None = None
         self._number = 0
 
@@ -186,26 +186,30 @@ class Coalescer:
                 if waiting is None:
                     return self._at_once(event, now)
                 # A run that ends here: its last window is the one that decides, by its end alone.
-                self._window = self._merged(waiting, event, event.level)
+                self._window = self._merged(waiting, event, event.level, event.hiss)
                 self._window_at = self._placed(now)
                 return self.flush()
-            after = event.level
+            level, hiss = event.level, event.hiss
         else:
-            floor = policy.floor.level
-            after = max(QUIETEST, min(event.level, (floor if waiting is None else self._floor) + RISE))
-            if after > floor + RISE or self._decides(event):
+            floor = policy.floor
+            before = (floor.level, floor.hiss) if waiting is None else self._floor
+            self._floor = level, hiss = followed(before[0], event.level), followed(before[1], event.hiss)
+            # One window raises the floor by one step; and from a lower one more stands out than the core knows yet.
+            steps = level - floor.level, hiss - floor.hiss
+            if min(steps) < 0 or max(steps) > RISE or self._decides(event):
                 return self._at_once(event, now)
-            if waiting is None and after == floor:
+            if waiting is None and not any(steps):
                 return []  # the core would do nothing with it
-            self._floor = after
-        self._window = self._merged(waiting, event, after)
+        self._window = self._merged(waiting, event, level, hiss)
         self._window_at = self._placed(now)
         return []
 
     @staticmethod
-    def _merged(waiting: SpeechProbability | None, event: SpeechProbability, level: float) -> SpeechProbability:
+    def _merged(
+        waiting: SpeechProbability | None, event: SpeechProbability, level: float, hiss: float
+    ) -> SpeechProbability:
         start = event.start if waiting is None else waiting.start
-        return SpeechProbability(start, event.end, event.probability, level, event.echo)
+        return SpeechProbability(start, event.end, event.probability, level, event.echo, hiss)
 
     def _voiced(self, event: SpeechProbability) -> bool:
         turns = self._state.config.turns
@@ -224,7 +228,7 @@ class Coalescer:
             return True
         voiced = self._voiced(event)
         if policy.phase == "idle":
-            return voiced or policy.floor.stands_out(event.level)
+            return voiced or policy.floor.stands_out(event.level, event.hiss, event.end)
         if policy.phase == "speech":
             over = event.end - policy.start >= TURN_MAX if voiced else event.end - policy.voiced_until >= CLOSING
             asks = state.utterance is not None and state.config.transcribe_input and state.abilities.transcripts

@@ -38,6 +38,7 @@ from .asr import LanguageUnsupported, Recognition, Recognizer
 from .denoise import DeepFilter, DenoiserMissing, Suppressor
 from .echo import BLOCK, EchoDetector
 from .endpoint import TurnDetector
+from .levels import levels
 from .mel import SAMPLE_RATE
 from .requests import FairQueue
 from .track import TICKS_PER_SAMPLE, AudioForgotten, AudioMissing, InputTrack
@@ -531,8 +532,8 @@ class EmbeddedPerception:
     def _look(self, ears: list[_Ear]) -> None:
         """One window of each."""
         windows = np.stack([ear.track.read(ear.window, ear.window + WINDOW_TICKS) for ear in ears])
-        levels = np.round(10 * np.log10(np.mean(np.square(windows), axis=1) + 1e-12), 1)
-        plain = [ear.calm >= CALM and level < PLAIN_SILENCE for ear, level in zip(ears, levels, strict=True)]
+        loudness = levels(windows)
+        plain = [ear.calm >= CALM and level < PLAIN_SILENCE for ear, (level, _) in zip(ears, loudness, strict=True)]
         heard = np.flatnonzero(np.logical_not(plain))
         probabilities: Samples | None = np.zeros(len(ears), np.float32)
         try:
@@ -552,20 +553,20 @@ class EmbeddedPerception:
                 ear.speech = ear.speech and SpeechState()
             speech = probabilities[row] >= NO_SPEECH
             ear.calm = 0 if speech else ear.calm + 1
-            level = float(levels[row])
+            level, hiss = loudness[row]
             if level >= ECHO_LEVEL:
                 # The agent is held for speech and for sounds. Nothing is looked for in the noise of a room, which is
                 # there all the time.
-                counts = speech or ear.floor.stands_out(level + FLOORS_APART)
+                counts = speech or ear.floor.stands_out(level + FLOORS_APART, hiss + FLOORS_APART, ear.window)
                 ear.likeness = self._echo(ear, counts) if ear.played or ear.echo is not None else 0.0
             elif not speech:
                 ear.likeness = 0.0
             # Else the detector has not forgotten yet what it heard before, and what that was holds for it too.
-            # Rounded far below what decides anything: thirty times a second, digits are most of what a journal holds.
             if not speech:
-                ear.floor.follow(level)
+                ear.floor.follow(level, hiss)
+            # Rounded far below what decides anything: thirty times a second, digits are most of what a journal holds.
             chance, alike = round(float(probabilities[row]), 4), round(float(ear.likeness), 3)
-            _tell(ear, SpeechProbability(start, ear.window, chance, round(level, 1), alike))
+            _tell(ear, SpeechProbability(start, ear.window, chance, level, alike, hiss))
 
     def _echo(self, ear: _Ear, search: bool) -> float:
         """How much the window that was just looked at is like what the agent said a moment before.

@@ -12,6 +12,7 @@ from typing import Literal, TypeAlias
 from .config import SessionConfig, Tool
 from .context import ContextEntry, ImageRef, ItemReference
 from .fence import Fence
+from .loudness import SILENT
 from .timeline import Ticks, Token, Word
 
 # --- carrier -------------------------------------------------------------------------------------------------------
@@ -84,13 +85,16 @@ class SpeechProbability:
     """Probability of speech in [start, end) of the input track (VAD), and its level in dBFS (RMS).
 
     `echo`: how much it is like what the agent said a moment before, as it comes back from a loudspeaker, 0..1.
+    `hiss`: level of what hisses in it, in dBFS: RMS of the second difference of its samples at 16 kHz, which weighs by
+    12 dB per octave.
     """
 
     start: Ticks
     end: Ticks
     probability: float
-    level: float = -120.0
+    level: float = SILENT
     echo: float = 0.0
+    hiss: float = SILENT
 
 
 @dataclass(frozen=True, slots=True)

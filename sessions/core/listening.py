@@ -102,7 +102,9 @@ class Listening:
         echo = event.echo >= turns.echo
         if echo and agent == "busy":
             self._count(counters.ECHOES)
-        decisions = policy.window(event.start, event.end, event.probability, agent, turns, event.level, echo)
+        decisions = policy.window(
+            event.start, event.end, event.probability, agent, turns, event.level, echo, event.hiss
+        )
         if idle and policy.phase != "idle":
             self._watch_stall()
         if decisions:

@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 
 from .backchannel import meaning_of
 from .config import TurnConfig
-from .loudness import NoiseFloor
+from .loudness import SILENT, NoiseFloor
 from .timeline import Ticks, from_ms
 
 Agent: TypeAlias = Literal["silent", "busy"]
@@ -26,8 +26,11 @@ CLOSING = from_ms(64)
 ASSESS_AFTER = from_ms(160)
 ASSESS_EVERY = from_ms(320)
 SEMANTIC_SILENCE = from_ms(240)
-SOUND_MAX = from_ms(256)
-"""How long a loud sound may hold the agent before the detector calls it speech."""
+SOUND_MAX = from_ms(224)
+"""How long a sound may hold the agent before the detector calls it speech, from its beginning on. The agent is held one
+window later, so the usual lead covers it: a sound that was nothing is not heard in the agent's voice."""
+SOUND_GAP = from_ms(96)
+"""Silence within such a sound that does not end it: the closure of a plosive, as in "skip"."""
 LOOK_AFTER = from_ms(224)
 """Speech over the agent after which its words are looked at for the first time."""
 LOOK_MIN = from_ms(96)
@@ -144,6 +147,10 @@ class TurnPolicy:
     """How much of the sound over the agent was its own voice, since anything in it was not."""
     loudest: float = 0.0
     """Level of the sound that the agent is held for, in dBFS, while no speech was found in it."""
+    hissed: float = 0.0
+    """The same of its hiss."""
+    loud_until: Ticks = 0
+    """Where it stood out for the last time."""
     floor: NoiseFloor = field(default_factory=NoiseFloor)
 
     @property
@@ -175,10 +182,11 @@ class TurnPolicy:
         probability: float,
         agent: Agent,
         config: TurnConfig,
-        level: float = -120.0,
+        level: float = SILENT,
         echo: bool = False,
+        hiss: float = SILENT,
     ) -> list[Decision]:
-        """One VAD window [start, end) of the input track; `level` is its RMS in dBFS.
+        """One VAD window [start, end) of the input track; `level` is its RMS in dBFS, `hiss` that of its hiss.
 
         `echo`: it is the agent's own voice coming back. That opens nothing and, while the agent is held for it, decides
         that it was nothing. Of who has the floor already it means nothing: the agent is silent then.
@@ -186,7 +194,7 @@ class TurnPolicy:
         self.position = end
         continuing = self.phase in ("onset", "over", "speech")
         voiced = probability >= (config.threshold - HYSTERESIS if continuing else config.threshold)
-        loud = self.floor.stands_out(level)
+        loud = self.floor.stands_out(level, hiss, end)
         if echo and self.phase in ("idle", "onset", "over"):
             if self.phase == "idle":
                 return []
@@ -199,17 +207,17 @@ class TurnPolicy:
         if voiced:
             self.voiced += end - start
         elif self.phase == "idle":
-            self.floor.follow(level)
+            self.floor.follow(level, hiss)
         match self.phase:
             case "idle":
                 if loud and not voiced and agent == "busy":
-                    return self._sound(start, level)
+                    return self._sound(start, end, level, hiss)
                 return self._idle(start, end, voiced, agent)
             case "onset":
                 return self._onset(end, voiced, agent)
             case "over":
                 if self.voiced == 0:
-                    return self._unvoiced(end, loud, level, config)
+                    return self._unvoiced(end, loud, level, hiss, config)
                 return self._over(end, voiced, agent, config)
             case "speech":
                 return self._speech(end, voiced)
@@ -253,19 +261,23 @@ class TurnPolicy:
 
     # --- over the agent --------------------------------------------------------------------------------------------
 
-    def _sound(self, start: Ticks, level: float) -> list[Decision]:
-        """Something loud that is not speech yet: hold, and see what becomes of it."""
+    def _sound(self, start: Ticks, end: Ticks, level: float, hiss: float) -> list[Decision]:
+        """Something that stands out and is not speech yet: hold, and see what becomes of it."""
         self._begin(start, start)
-        self.loudest = level
+        self.loudest, self.hissed = level, hiss
+        self.loud_until = end
         self.phase = "over"
         return [Hold(start)]
 
-    def _unvoiced(self, end: Ticks, loud: bool, level: float, config: TurnConfig) -> list[Decision]:
+    def _unvoiced(self, end: Ticks, loud: bool, level: float, hiss: float, config: TurnConfig) -> list[Decision]:
         """Still no speech in the sound that the agent is held for."""
-        self.loudest = max(self.loudest, level)
-        if (loud and end - self.start < SOUND_MAX) or end - self.start < from_ms(config.resume_ms):
+        self.loudest, self.hissed = max(self.loudest, level), max(self.hissed, hiss)
+        if loud:
+            self.loud_until = end
+        lasts = end - self.start < SOUND_MAX and end - self.loud_until < SOUND_GAP
+        if lasts or end - self.start < from_ms(config.resume_ms):
             return []
-        self.floor.accept(self.loudest)
+        self.floor.accept(self.loudest, self.hissed, end)
         return self._resume()
 
     def _over(self, end: Ticks, voiced: bool, agent: Agent, config: TurnConfig) -> list[Decision]:

@@ -29,7 +29,7 @@ class Caller(World):
 
     heard: Ticks = 0
 
-    def stretch(self, ms: float, probability: float, level: float) -> None:
+    def stretch(self, ms: float, probability: float, level: float, hiss: float = -120.0) -> None:
         end = self.position + from_ms(ms)
         while self.position < end:
             self.until(self.now + FRAME)
@@ -38,7 +38,7 @@ class Caller(World):
             self.post(AudioArrived(start, self.position))
             while self.heard + WINDOW <= self.position:
                 self.heard += WINDOW
-                self.post(SpeechProbability(self.heard - WINDOW, self.heard, probability, level))
+                self.post(SpeechProbability(self.heard - WINDOW, self.heard, probability, level, hiss=hiss))
 
 
 def coalesced(session: Session, steps: Iterable[tuple[Event, Ticks]]) -> tuple[list[Effect | FrameRun], int]:
@@ -75,7 +75,9 @@ def test_people_who_do_what_they_like_find_no_difference(kind: str, seed: int) -
         loud = chance.choice([-30.0, -50.0])
         world.stretch(chance.choice([40, 180, 260, 900, 2500]), chance.choice([0.9, 0.45]), loud)
         for _ in range(chance.randrange(1, 40)):
-            world.stretch(chance.choice([32, 64, 300]), chance.uniform(0, 0.3), chance.uniform(-75, -55))
+            world.stretch(
+                chance.choice([32, 64, 300]), chance.uniform(0, 0.3), chance.uniform(-75, -55), chance.uniform(-75, -45)
+            )
     world.post(Close())
     expected = [effect for step in world.log for effect in step.effects]
     session = Session("sess_t", 1, config, Abilities())

@@ -1,13 +1,12 @@
-"""Perception on a virtual clock that takes for speech what the real detector does; it takes no time at all."""
+"""Perception on a virtual clock: the real detector's idea of speech and of sounds, in no time at all."""
 
 from __future__ import annotations
 
 import functools
 from typing import Final
 
-import numpy as np
-
 from models.assets import ensure
+from models.perception.levels import levels
 from models.perception.track import InputTrack
 from models.perception.vad import WINDOW, SpeechDetector, SpeechState
 from sessions.core.events import SpeechProbability
@@ -36,6 +35,7 @@ class Listener(LoudnessPerception):
         while self._track.end >= self._at + HOP:
             window = self._track.read(self._at, self._at + HOP).reshape(1, WINDOW)
             [probability] = detector().detect(window, [self._state])
-            level = float(10 * np.log10(np.mean(np.square(window)) + 1e-12))
-            self._emit[session](SpeechProbability(self._at, self._at + HOP, float(probability), round(level, 1)))
+            [(level, hiss)] = levels(window)
+            heard = SpeechProbability(self._at, self._at + HOP, float(probability), level, hiss=hiss)
+            self._emit[session](heard)
             self._at += HOP

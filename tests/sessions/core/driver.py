@@ -66,7 +66,9 @@ WINDOW: Ticks = from_ms(32)
 HOP: Ticks = from_ms(80)
 """Frame of the duplex engine."""
 SPINS = 500
-"""More events than this at one instant mean that the core asks for a timer that is due already, over and over."""
+INSTANT: Ticks = from_ms(20)
+"""More events than `SPINS` in so short a time mean that the core asks for a timer that is due already, or in the next
+tick, over and over."""
 
 E = TypeVar("E")
 
@@ -207,15 +209,15 @@ class Driver:
 
     def until(self, time: Ticks) -> None:
         """Let everything happen that is due up to `time`."""
-        spins = 0
+        spins, since = 0, self.now
         while self._queue and self._queue[0][0] <= time:
             due, _, action = heapq.heappop(self._queue)
-            if due > self.now:
-                self.now = due
-                spins = 0
+            self.now = max(self.now, due)
+            if self.now - since > INSTANT:
+                spins, since = 0, self.now
             spins += 1
             if spins > SPINS:
-                raise Spinning(f"more than {SPINS} events at tick {self.now}; timers: {self._timers}")
+                raise Spinning(f"more than {SPINS} events from tick {since} to {self.now}; timers: {self._timers}")
             action()
         self.now = max(self.now, time)
 
@@ -233,6 +235,7 @@ class Driver:
         concealed: bool = False,
         level: float = -120.0,
         echo: float = 0.0,
+        hiss: float = -120.0,
     ) -> None:
         """`windows` windows of input, in real time, each with its speech probability."""
         window = self.window
@@ -241,10 +244,18 @@ class Driver:
             start = self.position
             self.position = start + window
             self.post(AudioArrived(start, start + window, concealed))
-            self.hear(start, start + window, probability, level, echo)
+            self.hear(start, start + window, probability, level, echo, hiss)
 
-    def hear(self, start: Ticks, end: Ticks, probability: float, level: float = -120.0, echo: float = 0.0) -> None:
-        event = SpeechProbability(start, end, probability, level, echo)
+    def hear(
+        self,
+        start: Ticks,
+        end: Ticks,
+        probability: float,
+        level: float = -120.0,
+        echo: float = 0.0,
+        hiss: float = -120.0,
+    ) -> None:
+        event = SpeechProbability(start, end, probability, level, echo, hiss)
         if self.lag:
             self.later(self.lag, event)
         else:

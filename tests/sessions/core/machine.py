@@ -299,11 +299,11 @@ class Conversation(RuleBasedStateMachine):
     def mumble(self, probability: float) -> None:
         self._feed(2, probability)
 
-    @step(windows=st.integers(1, 5), level=st.sampled_from((-30.0, -10.0)))
-    def make_a_noise(self, windows: int, level: float) -> None:
+    @step(windows=st.integers(1, 5), level=st.sampled_from((-50.0, -30.0, -10.0)), hiss=st.sampled_from((-80.0, -50.0)))
+    def make_a_noise(self, windows: int, level: float, hiss: float) -> None:
         if self.world.session.state.attached:
             self._until_busy(6)
-            self.world.feed(windows, 0.02, level=level)
+            self.world.feed(windows, 0.02, level=level, hiss=hiss)
 
     @step(windows=st.integers(1, 6), echo=st.sampled_from((0.3, 0.6, 0.9)))
     def come_back(self, windows: int, echo: float) -> None:

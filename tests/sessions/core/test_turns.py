@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sessions.core.config import TurnConfig
+from sessions.core.config import SessionConfig, TurnConfig
 from sessions.core.timeline import Ticks, from_ms
 from sessions.core.turns import (
     TURN_MAX,
@@ -39,10 +39,12 @@ class Room:
     def phase(self) -> str:
         return self.policy.phase
 
-    def window(self, probability: float, level: float = -120.0, echo: bool = False) -> list[Decision]:
+    def window(
+        self, probability: float, level: float = -120.0, echo: bool = False, hiss: float = -120.0
+    ) -> list[Decision]:
         start = self.at
         self.at += W
-        return self.policy.window(start, self.at, probability, self.agent, self.config, level, echo)
+        return self.policy.window(start, self.at, probability, self.agent, self.config, level, echo, hiss)
 
     def echo(self, windows: int) -> list[Decision]:
         """The agent's own voice comes back, loud and clear."""
@@ -411,39 +413,69 @@ def test_a_loud_sound_over_a_silent_agent_is_nothing() -> None:
     assert room.phase() == "idle"
 
 
+def test_what_is_there_from_the_first_window_on_is_the_room_and_holds_nobody() -> None:
+    room = Room(agent="busy")
+    assert room.bang(40) == []
+    assert room.phase() == "idle"
+
+
+def test_a_faint_hiss_holds_the_agent_as_a_loud_sound_does() -> None:
+    room = Room(agent="busy")
+    room.quiet(1)
+    assert room.window(0.02, -50.0, hiss=-55.0) == [Hold(W)]
+
+
 def test_a_sound_that_dies_away_lets_the_agent_go_on() -> None:
     room = Room(agent="busy")
-    assert room.bang(1) == [Hold(0)]
+    room.quiet(1)
+    assert room.bang(1) == [Hold(W)]
     assert room.quiet(3) == []
     assert room.quiet(1) == [Resume("")]
 
 
-def test_a_sound_that_lasts_holds_the_agent_only_so_long() -> None:
+def test_a_sound_that_lasts_holds_the_agent_only_as_long_as_the_lead_covers_it() -> None:
     room = Room(agent="busy")
-    assert room.bang(1) == [Hold(0)]
-    assert room.bang(6) == []
+    room.quiet(1)
+    assert room.bang(1) == [Hold(W)]
+    held = room.at
+    assert room.bang(5) == []
     assert room.bang(1) == [Resume("")]
+    assert room.at - held < SessionConfig().lead
+
+
+def test_a_closure_within_a_sound_does_not_end_its_hold() -> None:
+    room = Room(agent="busy")
+    room.quiet(1)
+    room.bang(3)
+    assert room.quiet(2) == []
+    assert room.talk(1) == []
+    assert room.talk(1) == [Interrupt(W)]
 
 
 def test_the_like_of_a_sound_that_was_no_speech_does_not_hold_again() -> None:
     room = Room(agent="busy")
+    room.quiet(1)
     room.bang(8)
+    assert room.bang(20) == []
+    room.quiet(10)
     assert room.bang(20) == []
     assert room.bang(1, level=-10.0) == [Hold(room.at - W)]
 
 
 def test_speech_that_begins_with_a_loud_breath_counts_from_it() -> None:
     room = Room(agent="busy")
-    assert room.bang(3) == [Hold(0)]
+    room.quiet(1)
+    assert room.bang(3) == [Hold(W)]
     assert room.talk(3) == []
-    assert room.talk(1) == [Interrupt(0)]
+    assert room.talk(1) == [Interrupt(W)]
 
 
 def test_a_loud_breath_with_one_window_of_speech_is_no_interruption() -> None:
     room = Room(TurnConfig(commit_ms=64), "busy")
-    assert room.bang(3) == [Hold(0)]
+    room.quiet(1)
+    assert room.bang(3) == [Hold(W)]
     assert room.talk(1) == []
-    assert room.talk(1) == [Interrupt(0)]
+    assert room.talk(1) == [Interrupt(W)]
 
 
 # --- when the input stops ------------------------------------------------------------------------------------------
