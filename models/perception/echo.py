@@ -105,7 +105,9 @@ class Reference:
 
     def hush(self, at: Ticks) -> None:
         """Nothing sounds from `at` on."""
-        self.end = min(self.end, at)
+        if at >= self.end:
+            return  # nothing does: what follows the newest piece is silence already
+        self.end = at
         while self._waiting and self._waiting[-1].start >= at:
             self._waiting.pop()
         if self._waiting and (last := self._waiting[-1]).end > at:
@@ -144,21 +146,31 @@ class Reference:
         """Make samples of what sounds from `start` to `end`, and room for them."""
         if end // TICKS_PER_SAMPLE - self._first >= len(self._samples):
             self._forget((start // TICKS_PER_SAMPLE - self._first) // COARSE)
+        pieces: list[_Piece] = []
         while self._waiting and self._waiting[0].start < end:
             piece, rest = _split(self._waiting.popleft(), end)
             if rest.pcm:
                 self._waiting.appendleft(rest)
-            if piece.end > start:
-                self._render(piece)
+            if piece.end <= start:
+                continue
+            if pieces and (piece.start != pieces[-1].end or piece.rate != pieces[-1].rate):
+                self._render(pieces)
+                pieces = []
+            pieces.append(piece)
+        if pieces:
+            self._render(pieces)
 
-    def _render(self, piece: _Piece) -> None:
-        if self._lane is None or self._lane.in_rate != piece.rate or self._lane_end != piece.start:
-            self._lane = Resampler(piece.rate, SAMPLE_RATE)
-            self._lane_from = piece.start
-        self._lane_end = piece.end
+    def _render(self, pieces: list[_Piece]) -> None:
+        """`pieces` of one rate that follow each other: resampling them at once costs little more than one of them."""
+        first, last = pieces[0], pieces[-1]
+        if self._lane is None or self._lane.in_rate != first.rate or self._lane_end != first.start:
+            self._lane = Resampler(first.rate, SAMPLE_RATE)
+            self._lane_from = first.start
+        self._lane_end = last.end
         # What the lane held back of the piece before comes first.
         at = self._lane_from // TICKS_PER_SAMPLE + self._lane.produced - self._first
-        samples = self._lane.process(to_samples(piece.pcm)).astype(np.float32) / np.float32(32768)
+        pcm = b"".join(piece.pcm for piece in pieces)
+        samples = self._lane.process(to_samples(pcm)).astype(np.float32) / np.float32(32768)
         samples, at = samples[max(0, -at) :], max(0, at)
         room = self._samples[at : at + len(samples)]
         room[:] = samples[: len(room)]
@@ -263,8 +275,11 @@ def _fourth(samples: Samples) -> Samples:
 
 def _roughly(x: Samples, r: Samples) -> int:
     """Where in `r`, [m], `x`, [n], is most like it."""
-    size = 1 << (len(r) - 1).bit_length()
-    sums = np.fft.irfft(np.fft.rfft(r, size) * np.conj(np.fft.rfft(x, size)), size)[: len(r) - len(x) + 1]
+    both = np.zeros((2, 1 << (len(r) - 1).bit_length()), np.float32)
+    both[0, : len(r)] = r
+    both[1, : len(x)] = x
+    spectra = np.fft.rfft(both)
+    sums = np.fft.irfft(spectra[0] * np.conj(spectra[1]), both.shape[1])[: len(r) - len(x) + 1]
     return int(np.argmax(np.square(sums) / (_sliding(np.square(r), len(x)) + _TINY)))
 
 
