@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,10 +18,12 @@ def levels(windows: NDArray[np.float32]) -> list[tuple[float, float]]:
     Hiss is the level of the second difference. Both are rounded far below what decides anything, because digits are
     most of what a journal holds: the level to a tenth, the hiss to whole decibels.
     """
-    whole = np.round(_dbfs(windows), 1)
-    hiss = np.round(_dbfs(np.diff(windows, 2, axis=1)))
-    return [(round(one, 1), other) for one, other in zip(whole.tolist(), hiss.tolist(), strict=True)]
+    steps = windows[:, 1:] - windows[:, :-1]
+    bends = steps[:, 1:] - steps[:, :-1]
+    return [(round(level, 1), float(round(hiss))) for level, hiss in zip(_dbfs(windows), _dbfs(bends), strict=True)]
 
 
-def _dbfs(windows: NDArray[np.float32]) -> NDArray[np.float32]:
-    return np.asarray(10 * np.log10(np.mean(np.square(windows), axis=1) + _NOTHING), np.float32)
+def _dbfs(windows: NDArray[np.float32]) -> list[float]:
+    length = windows.shape[1]
+    powers: list[float] = np.einsum("bn,bn->b", windows, windows).tolist()
+    return [10 * math.log10(power / length + _NOTHING) for power in powers]
