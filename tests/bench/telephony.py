@@ -3,8 +3,9 @@
 `python -m tests.bench.telephony --spawn` interrupts one reply after the other over Twilio's protocol with the commands
 of the test split, 8 kHz µ-law, in real time. `--virtual` does the same on a virtual clock, with the real detector but
 without the time that it and everything else computes: what is left is what packets, windows and the turn policy take,
-the same on every machine. `--epochs N` interrupts N replies on a virtual clock instead, with marks,
-holds and clears at chance moments, and counts samples of before that came after the clear.
+the same on every machine. There `--noise DBFS` puts white noise on the line, and `--narrow` leaves of each command what
+lies between 300 and 3400 Hz. `--epochs N` interrupts N replies on a virtual clock instead, with marks, holds and clears
+at chance moments, and counts samples of before that came after the clear.
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
+from codec.pcm import Samples
 from server.call_command import Caller, at_rate
 from server.phone_peers import FRAME_MS, Clear, Sound, TwilioPeer, VonagePeer
 from sessions.virtual_clock import run
 from tests.bench.report import STAGE_HEAD, milliseconds, progress, stage_rows, table, write
 from tests.bench.target import arguments, server
 from tests.bench.tones import script
+from tests.server.telephony.band import narrow
 from tests.server.telephony.listener import Listener
 from tests.server.telephony.scene import Scene
 from tests.speech import RATE as CLIP_RATE
@@ -106,15 +109,42 @@ async def measure(url: str, clips: Sequence[Clip]) -> list[Interruption]:
     return found
 
 
-async def virtual_call(clips: Sequence[Clip], first: int) -> list[Interruption]:
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What a telephone line does to who speaks on it."""
+
+    noise: float | None = None
+    """dBFS; None: none."""
+    narrow: bool = False
+
+    def carries(self, clip: Clip) -> Samples:
+        """int16 at 8 kHz."""
+        return narrow(clip, 8000) if self.narrow else at_rate(clip.pcm, CLIP_RATE, 8000)
+
+
+class NoisyScene(Scene):
+    """A call on a line with noise."""
+
+    dbfs: float | None = None
+
+    async def sound(self, pcm: Samples) -> None:
+        if self.dbfs is not None:
+            rng = np.random.default_rng(round(self.loop.time() * 1000))
+            noise = rng.normal(size=len(pcm)) * 32768 * 10 ** (self.dbfs / 20)
+            pcm = np.clip(np.round(pcm + noise), -32768, 32767).astype(np.int16)
+        await super().sound(pcm)
+
+
+async def virtual_call(clips: Sequence[Clip], first: int, line: Line) -> list[Interruption]:
     """Interrupt the greeting and each answer after it; `first`: number of the first clip among all."""
     found: list[Interruption] = []
-    async with Scene(TwilioPeer(f"call-{first}"), ear=Listener()) as scene:
+    async with NoisyScene(TwilioPeer(f"call-{first}"), ear=Listener()) as scene:
+        scene.dbfs = line.noise
         for index, clip in enumerate(clips, first):
             # Packets, windows and words have nothing to do with each other's beginnings.
             await scene.quiet(1.0 + 0.02 * (index % 11))
             began, offset = scene.loop.time(), 0.00137 * (index % 15)
-            pcm = at_rate(clip.pcm, CLIP_RATE, 8000)
+            pcm = line.carries(clip)
             await scene.sound(np.concatenate((np.zeros(round(offset * 8000), np.int16), pcm)))
             await scene.quiet(ANSWERED)
             # A packet is given when its last sample is there, 20 ms after its first.
@@ -129,10 +159,10 @@ async def virtual_call(clips: Sequence[Clip], first: int) -> list[Interruption]:
     return found
 
 
-def virtual(clips: Sequence[Clip]) -> list[Interruption]:
+def virtual(clips: Sequence[Clip], line: Line) -> list[Interruption]:
     found: list[Interruption] = []
     for first in range(0, len(clips), PER_CALL):
-        found += run(virtual_call(clips[first : first + PER_CALL], first))
+        found += run(virtual_call(clips[first : first + PER_CALL], first, line))
     return found
 
 
@@ -176,6 +206,8 @@ def main() -> int:
         parser._mutually_exclusive_groups[0].required = False
     parser.add_argument("--epochs", type=int, metavar="N", help="interrupt N replies on a virtual clock")
     parser.add_argument("--virtual", action="store_true", help="on a virtual clock, with the real detector")
+    parser.add_argument("--noise", type=float, metavar="DBFS", help="of the line, with --virtual")
+    parser.add_argument("--narrow", action="store_true", help="300 to 3400 Hz, with --virtual")
     options = parser.parse_args()
     if options.epochs:
         figures = epochs(options.epochs)
@@ -184,7 +216,7 @@ def main() -> int:
         return 0 if figures["stale_samples_after_clear"] == 0 else 1
     clips = load("commands", "test")[: options.limit]
     if options.virtual:
-        found = virtual(clips)
+        found = virtual(clips, Line(options.noise, options.narrow))
     else:
         with server(options, "scripted", script(60.0)) as target:
             base = target.url.partition("/v1/")[0]

@@ -12,11 +12,13 @@ import pytest
 import soxr
 from websockets.asyncio.client import connect
 
-from server.call_command import Caller, at_rate
+from server.call_command import Caller
 from server.phone_peers import PEERS, AudioSocketPeer, VendorPeer
 from tests.bench.words import word_error_rate
 from tests.servers import ServerProcess, free_port
 from tests.speech import RATE, Clip, load
+
+from .band import narrow
 
 pytestmark = pytest.mark.models
 
@@ -51,14 +53,6 @@ def hear() -> Iterator[Hear]:
     recognizer.unload()
 
 
-def telephone(clip: Clip, rate: int) -> np.ndarray:  # type: ignore[type-arg]
-    """The clip with the band of a telephone (300 to 3400 Hz), at a rate."""
-    spectrum = np.fft.rfft(clip.pcm.astype(float))
-    hertz = np.fft.rfftfreq(len(clip.pcm), 1 / RATE)
-    spectrum[(hertz < 300) | (hertz > 3400)] = 0
-    return at_rate(np.round(np.fft.irfft(spectrum, len(clip.pcm))).astype(np.int16), RATE, rate)
-
-
 async def ask(server: ServerProcess, peer: VendorPeer, url: str, clip: Clip) -> tuple[str, Caller]:
     """What was understood, and the call."""
     base = f"http://127.0.0.1:{server.port}"
@@ -74,7 +68,7 @@ async def ask(server: ServerProcess, peer: VendorPeer, url: str, clip: Clip) -> 
             await application.send(json.dumps({"type": "session.update", "session": session}))
             while json.loads(await application.recv())["type"] != "session.updated":
                 pass
-            caller.say(telephone(clip, peer.rate))
+            caller.say(narrow(clip, peer.rate))
             async with asyncio.timeout(60):
                 while True:
                     event = json.loads(await application.recv())
