@@ -187,6 +187,8 @@ class Journal:
     def __init__(self, recorder: Recorder, files: _Files, manifest: dict[str, Plain], consent: str) -> None:
         self._recorder = recorder
         self._files = files
+        # Looked up once: these three come for every frame.
+        self._event, self._effects, self._admit = files.event, files.effects, files.placement.admit
         self._held: list[_Job] = []
         self._held_bytes = 0
         self._leave: Callable[[_Job], None] = self._hold
@@ -195,7 +197,7 @@ class Journal:
             self._leave = _nothing
         elif recorder.policy.consent != "required" or consent == "given":
             self._release()
-        self._leave((files.open, manifest))
+        self._leave((files.open, (manifest,)))
 
     @property
     def folder(self) -> Path:
@@ -210,7 +212,7 @@ class Journal:
         recorder.submit(lambda: recorder.take(files))
 
     def _hold(self, job: _Job) -> None:
-        self._held_bytes += sum(len(given) for given in job if isinstance(given, bytes))
+        self._held_bytes += sum(len(given) for given in job[1] if isinstance(given, bytes))
         if self._held_bytes > UNCONSENTED_BYTES:
             self._refuse()
         else:
@@ -236,26 +238,26 @@ class Journal:
         elif consent == "given":
             if self._leave == self._hold:
                 self._release()
-            self._leave((self._files.note, "consent", "given"))
+            self._leave((self._files.note, ("consent", "given")))
 
     def event(self, event: Event, now: Ticks, pcm: bytes | None, rate: int) -> None:
-        self._leave((self._files.event, event, now, pcm, rate))
+        self._leave((self._event, (event, now, pcm, rate)))
         if type(event) is ConfigUpdate and event.config.recording_consent:
             self._stated(event.config.recording_consent)
 
     def effects(self, effects: list[Effect]) -> None:
         if effects:
-            self._leave((self._files.effects, effects))
+            self._leave((self._effects, (effects,)))
 
     def sent(self, frame: AdmitFrame, pcm: bytes) -> None:
-        self._leave((self._files.placement.admit, frame, pcm))
+        self._leave((self._admit, (frame, pcm)))
 
     def add(self, track: Callable[[], FurtherTrack]) -> None:
         """A further file, opened by `track` in the recorder's thread; it is flushed and closed with the others."""
-        self._leave((self._files.add, track))
+        self._leave((self._files.add, (track,)))
 
     def close(self, reason: str) -> None:
-        self._leave((self._files.close, reason))
+        self._leave((self._files.close, (reason,)))
         files, recorder = self._files, self._recorder
 
         def forget() -> None:
@@ -273,7 +275,7 @@ def _nothing(job: _Job) -> None:
     """Of a session that must not be recorded."""
 
 
-_Job: TypeAlias = tuple[Any, ...]
+_Job: TypeAlias = tuple[Callable[..., None], tuple[Any, ...]]
 """Work for the recorder's thread: what to call, and with what."""
 
 
@@ -333,7 +335,7 @@ class _Files:
         if self._finished:
             waiting.clear()
         while waiting:
-            job, *given = waiting.popleft()
+            job, given = waiting.popleft()
             job(*given)
 
     def note(self, name: str, value: Plain) -> None:
@@ -404,17 +406,20 @@ class _Files:
         self._codes.write(at, ticks_of(pcm, self._rate), pcm.span)
 
     def _user(self, audio: AudioArrived, pcm: bytes, rate: int) -> str:
+        track = self._tracks.get(self._user_track)
+        if track is None or track.rate != rate:
+            track = self._further_user(audio, rate)
+        track.write(audio.start, pcm)
+        return self._user_track
+
+    def _further_user(self, audio: AudioArrived, rate: int) -> FlacTrack:
         """A client that changes its format goes on in a further file, at the same positions."""
-        name = self._user_track
-        if name in self._tracks and self._tracks[name].rate != rate:
-            name = self._user_track = f"user_in_{len(self._tracks)}"
-        if name not in self._tracks:
-            # Where the format changes within a recording, what goes on is filled up, so as to have the same positions.
-            anew = name == "user_in" or self._began.state is not None
-            first = audio.start if anew else 0
-            self._track(name, rate, first + max(0, self._now - audio.end) if anew else 0, first)
-        self._tracks[name].write(audio.start, pcm)
-        return name
+        if self._user_track in self._tracks:
+            self._user_track = f"user_in_{len(self._tracks)}"
+        # Where the format changes within a recording, what goes on is filled up, so as to have the same positions.
+        anew = self._user_track == "user_in" or self._began.state is not None
+        first = audio.start if anew else 0
+        return self._track(self._user_track, rate, first + max(0, self._now - audio.end) if anew else 0, first)
 
     def effects(self, effects: list[Effect]) -> None:
         if self._lines is None:

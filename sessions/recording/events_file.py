@@ -5,7 +5,7 @@ What was flushed is readable, by `zstdcat` too, even when the file ends in the m
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -25,13 +25,12 @@ class EventsFile:
         self._compressor = zstandard.ZstdCompressor(level=LEVEL, write_checksum=True)
         self._frame = self._compressor.compressobj()
         self._waiting: list[str] = []
+        self.write: Callable[[str], None] = self._waiting.append
+        """Add a line; called for each of them, and thus no method of its own."""
         self._begun = False
         """Whether the frame holds anything that was flushed."""
         self.size = 0
         """Bytes on the disk."""
-
-    def write(self, line: str) -> None:
-        self._waiting.append(line)
 
     def flush(self) -> None:
         """Everything so far is on the disk."""

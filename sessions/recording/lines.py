@@ -16,7 +16,7 @@ import json
 import typing
 from collections.abc import Callable, Sequence
 from json.encoder import encode_basestring
-from operator import attrgetter, sub
+from operator import attrgetter, eq, sub
 from typing import Any, cast, get_args
 
 from ..core.effects import AdmitFrame, Effect, GrantCredit, SetTimer
@@ -43,6 +43,14 @@ _MISSING = object()
 # --- the plain form as text ----------------------------------------------------------------------------------------
 
 
+def _getter(names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
+    """Takes the fields `names` out of a record."""
+    if not names:
+        return lambda value: ()
+    get = attrgetter(*names)
+    return get if len(names) > 1 else lambda value: (get(value),)
+
+
 class _Texts(dict[type, Callable[[Any], str]]):
     """How a value of each type is written; the same text as `json.dumps` of `to_plain` gives, several times faster."""
 
@@ -66,15 +74,17 @@ def _mapping_text(values: dict[Any, Any]) -> str:
 
 
 def _dataclass_text(kind: type) -> Callable[[Any], str]:
-    plan = [(name, default, f',"{name}":') for name, _, default in fields_of(kind)]
+    plan = fields_of(kind)
+    values = _getter([name for name, _, _ in plan])
+    defaults = [default for _, _, default in plan]
+    labels = [f',"{name}":' for name, _, _ in plan]
     head = f'{{"type":"{kind.__name__}"'
 
     def write(value: Any) -> str:
         out = head
-        for name, default, label in plan:
-            entry = getattr(value, name)
+        for entry, default, label in zip(values(value), defaults, labels, strict=True):
             if entry != default:
-                out += label + text(entry)
+                out += label + _texts[type(entry)](entry)
         return out + "}"
 
     return write
@@ -102,14 +112,6 @@ def text(value: Any) -> str:
 # --- records that follow each other --------------------------------------------------------------------------------
 
 
-def _getter(names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
-    """Takes the fields `names` out of a record."""
-    if not names:
-        return lambda value: ()
-    get = attrgetter(*names)
-    return get if len(names) > 1 else lambda value: (get(value),)
-
-
 class _Kind:
     """How one type of `SERIES` is taken apart and put together."""
 
@@ -124,7 +126,9 @@ class _Kind:
         self.defaults = [default for _, _, default in plan]
         self.values = _getter(self.fields)
         self.numbers = _getter([name for name, whole in zip(self.fields, self.whole, strict=True) if whole])
-        self.others = _getter([name for name, whole in zip(self.fields, self.whole, strict=True) if not whole])
+        others = [name for name, whole in zip(self.fields, self.whole, strict=True) if not whole]
+        self.others = attrgetter(*(others or ["__class__"]))
+        """Takes out what the other fields hold, to be compared."""
         self.keyed = "name" in self.fields
         """Timers of each name are a series of their own; the name is always written."""
         self.key = self.fields.index("name") if self.keyed else -1
@@ -135,35 +139,79 @@ _BY_NAME: dict[str, _Kind] = {kind.name: kind for kind in _KINDS.values()}
 
 
 class _Written:
-    """The last record of a series that was written: its whole numbers, how much each had grown, and its other fields.
+    """The last record of a series that was written, its whole numbers, and how much each had grown.
 
     `same`: how one is written that follows from it.
     """
 
-    __slots__ = ("numbers", "others", "same", "steps")
+    __slots__ = ("kind", "last", "numbers", "same", "steps")
 
     def __init__(self, kind: _Kind, value: Any) -> None:
+        self.kind = kind
+        self.last = value
         self.numbers = kind.numbers(value)
         self.steps = (0,) * len(self.numbers)
-        self.others = kind.others(value)
         name = f',"name":{text(value.name)}' if kind.keyed else ""
         self.same = f'{{"type":"{kind.name}"{name}}}'
 
-    def take(self, kind: _Kind, value: Any) -> str:
+    def take(self, value: Any) -> str:
         """What is written of `value`, which comes next."""
-        numbers, others = kind.numbers(value), kind.others(value)
+        kind = self.kind
+        last, self.last = self.last, value
+        numbers = kind.numbers(value)
         steps = tuple(map(sub, numbers, self.numbers))
         self.numbers = numbers
-        if steps == self.steps and others == self.others:
+        if steps == self.steps and kind.others(value) == kind.others(last):
             return self.same
-        grown, differ = zip(steps, self.steps, strict=True), zip(others, self.others, strict=True)
+        grown = map(eq, steps, self.steps)
+        self.steps = steps
         out = f'{{"type":"{kind.name}"'
-        for index, entry in enumerate(kind.values(value)):
-            now, before = next(grown) if kind.whole[index] else next(differ)
-            if now != before or index == kind.key:
+        for index, (entry, before) in enumerate(zip(kind.values(value), kind.values(last), strict=True)):
+            follows = next(grown) if kind.whole[index] else entry == before
+            if not follows or index == kind.key:
                 out += kind.labels[index] + text(entry)
-        self.steps, self.others = steps, others
         return out + "}"
+
+
+class _Chapter(dict[type, Callable[[Any], str]]):
+    """How the next record of each type is written."""
+
+    def __missing__(self, cls: type) -> Callable[[Any], str]:
+        kind = _KINDS.get(cls)
+        if kind is None:
+            write = _texts[cls]
+        elif kind.keyed:
+            write = _keyed(kind)
+        else:
+            return self._first(kind)
+        self[cls] = write
+        return write
+
+    def _first(self, kind: _Kind) -> Callable[[Any], str]:
+        def write(value: Any) -> str:
+            self[kind.cls] = _Written(kind, value).take
+            return _whole(kind, value)
+
+        return write
+
+
+def _keyed(kind: _Kind) -> Callable[[Any], str]:
+    """The same for a type of which each name is a series."""
+    series: dict[str, _Written] = {}
+
+    def write(value: Any) -> str:
+        written = series.get(value.name)
+        if written is not None:
+            return written.take(value)
+        series[value.name] = _Written(kind, value)
+        return _whole(kind, value)
+
+    return write
+
+
+def _whole(kind: _Kind, value: Any) -> str:
+    entries = zip(kind.labels, kind.values(value), strict=True)
+    return f'{{"type":"{kind.name}"' + "".join([label + text(entry) for label, entry in entries]) + "}"
 
 
 class _Series:
@@ -214,7 +262,7 @@ class Writer:
 
     def chapter(self) -> None:
         """What follows can be read without what came before."""
-        self._series: dict[object, _Written] = {}
+        self._records = _Chapter()
         self._opening = True
         self._track = ""
         self._at: Ticks | None = None
@@ -222,37 +270,26 @@ class Writer:
 
     def event(self, number: int, event: Event, now: Ticks, track: str | None = None, at: Ticks | None = None) -> str:
         """`track`: which track holds its samples, `at`: and where (None: at the event's own position)."""
-        line = f'{{"n":{number},"now":{now},"event":' if self._opening else f'{{"now":{now},"event":'
-        self._opening = False
-        line += self._record(event)
+        record = self._records[type(event)](event)
+        if self._opening:
+            self._opening = False
+            head = f'{{"n":{number},"now":{now},"event":{record}'
+        else:
+            head = f'{{"now":{now},"event":{record}'
         if at is not None:
             before, self._at = self._at, at
             step = 0 if before is None else at - before
             if before is None or step != self._step:
-                line += f',"at":{at}'
+                head += f',"at":{at}'
             self._step = step
         elif track is not None and track != self._track:
-            line += f',"track":"{track}"'
+            head += f',"track":"{track}"'
             self._track = track
-        return line + "}\n"
+        return head + "}\n"
 
     def effects(self, effects: Sequence[Effect]) -> str:
-        if len(effects) == 1:
-            return f'{{"effects":[{self._record(effects[0])}]}}\n'
-        return '{"effects":[' + ",".join(map(self._record, effects)) + "]}\n"
-
-    def _record(self, value: Any) -> str:
-        cls = type(value)
-        kind = _KINDS.get(cls)
-        if kind is None:
-            return text(value)
-        key = (cls, value.name) if kind.keyed else cls
-        series = self._series.get(key)
-        if series is not None:
-            return series.take(kind, value)
-        self._series[key] = _Written(kind, value)
-        whole = zip(kind.labels, kind.values(value), strict=True)
-        return f'{{"type":"{kind.name}"' + "".join([label + text(entry) for label, entry in whole]) + "}"
+        records = self._records
+        return '{"effects":[' + ",".join([records[type(effect)](effect) for effect in effects]) + "]}\n"
 
 
 class _Place:

@@ -82,15 +82,20 @@ class Placement:
         """Where it ended, as it was heard."""
         self._held_at: Ticks | None = None
         self._now: Ticks = 0
+        self._waits_until: Ticks = 0
+        """Before then nothing more can be known of the first piece of `_heard`."""
         self._ended = False
 
     def event(self, event: Event, now: Ticks) -> None:
         self._now = now
         if type(event) is PlaybackReported:
             self._report(event, now)
-        while self._heard and self._known(self._heard[0]):
-            self._settle(self._taken(self._heard))
+        if now >= self._waits_until:
+            while self._heard and self._known(self._heard[0]):
+                self._settle(self._taken(self._heard))
+            self._waits_until = self._heard[0].end + self._way.latest + REPORTED_WITHIN if self._heard else 0
         if type(event) is CarrierAttached:
+            self._waits_until = 0
             # What the carrier before had, and is still to be cut, came by the way before.
             for piece in self._heard:
                 piece.way = self._way.of(piece.placed_at, piece.length)
@@ -147,6 +152,7 @@ class Placement:
             pcm=bytearray(pcm),
         )
         heard = replace(sent)
+        self._waits_until = 0
         for pieces, piece in ((self._sent, sent), (self._heard, heard)):
             _give_way(pieces, frame.placed_at)
             pieces.append(piece)
@@ -157,6 +163,7 @@ class Placement:
         if held_at is None:
             return
         self._growing = None
+        self._waits_until = 0
         for pieces in (self._sent, self._heard):
             moved: list[Piece] = []
             for piece in pieces:
@@ -174,6 +181,7 @@ class Placement:
         """Of `response` nothing was heard from content position `heard` on; what was not released never left."""
         self._over.add(response)
         self._growing = None
+        self._waits_until = 0
         kept = [_until(piece, heard) if piece.response == response else piece for piece in self._heard]
         self._heard = deque(piece for piece in kept if piece.length > 0)
         if self._paced:
