@@ -195,7 +195,7 @@ class Talkover:
             yield
         finally:
             self._ending = True
-            await self.lag.stop()
+            self.lag.stop()
             await self.tenancy.close()
             models = await self._loaded(loading)
             if self.manager is not None:

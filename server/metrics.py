@@ -24,27 +24,28 @@ class LoopLag:
 
     def __init__(self) -> None:
         self._lags: deque[float] = deque(maxlen=KEPT)
-        self._task: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._watch(), name="loop-lag")
+        loop = asyncio.get_running_loop()
+        self._look_at(loop, loop.time() + PERIOD)
 
-    async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def reset(self) -> None:
         self._lags.clear()
 
-    async def _watch(self) -> None:
-        loop = asyncio.get_running_loop()
-        due = loop.time() + PERIOD
-        while True:
-            await asyncio.sleep(max(0.0, due - loop.time()))
-            now = loop.time()
-            self._lags.append(max(0.0, now - due))
-            due = now + PERIOD
+    def _look_at(self, loop: asyncio.AbstractEventLoop, due: float) -> None:
+        self._timer = loop.call_at(due, self._look, loop, due)
+
+    def _look(self, loop: asyncio.AbstractEventLoop, due: float) -> None:
+        now = loop.time()
+        self._lags.append(max(0.0, now - due))
+        # On the multiples to which sessions put their wakings off: no waking of its own where somebody speaks.
+        self._look_at(loop, (round(now / PERIOD) + 1) * PERIOD)
 
     def quantile(self, share: float, looks: int = KEPT) -> float:
         """The lag in seconds that `share` of the last `looks` looks stayed within (nearest rank)."""

@@ -101,6 +101,14 @@ class PerceptionPort(Protocol):
         """Free everything; an unknown session is a finished one."""
 
 
+@runtime_checkable
+class Heeds(Protocol):
+    """What a perception may do besides: spare itself what decides nothing at the moment."""
+
+    def floor(self, session: str, taken: bool) -> None:
+        """The user speaks and has the floor, or (False) not any more. Whose voice it is decides nothing meanwhile."""
+
+
 # --- engine -------------------------------------------------------------------------------------------------------
 
 

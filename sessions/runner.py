@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import secrets
 import threading
 from collections import deque
@@ -53,6 +54,7 @@ from .core.events import (
     ItemCreate,
     OwnershipLost,
     OwnershipTaken,
+    SpeechProbability,
     TimerDue,
 )
 from .core.records import Plain
@@ -66,7 +68,7 @@ from .journal import Journal
 from .keeper import Keeping
 from .mailbox import Mail, Mailbox
 from .own_voice import OwnVoice
-from .ports import Busy, CarrierPort, EnginePort, OutputFrame, PerceptionPort, Rewinds, Sees, Told
+from .ports import Busy, CarrierPort, EnginePort, Heeds, OutputFrame, PerceptionPort, Rewinds, Sees, Told
 from .tracks import OutputTrack, silence, ticks_of
 
 if TYPE_CHECKING:
@@ -86,6 +88,12 @@ STRETCH: Ticks = TICK_RATE // 50
 """In so long at most `BATCH` events are handled as they come; who sends more waits for the session's turn."""
 SHORT = 48_000
 """Bytes of audio up to which an event is handled as it comes: a second at 24 kHz."""
+
+GRID = 0.01
+"""Seconds to whose multiples on the loop's clock the waking of sessions that speak is put off, so that one waking does
+for many."""
+AT_EASE = 8
+"""Frames of lead from which a session is woken for every second frame only: it has enough ahead of its playback."""
 
 
 def _attached(carrier: CarrierPort) -> CarrierAttached:
@@ -130,6 +138,8 @@ class Runner:
             ),
         )
         self._rate = can.output_rate
+        self._heeds = manager.perception if isinstance(manager.perception, Heeds) else None
+        self._floor_taken = False
         self._own_voice = OwnVoice(session, manager.perception, can.output_rate)
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
@@ -384,6 +394,8 @@ class Runner:
             elif pcm is not None:
                 self._keep(event, pcm, rate)
             effects = self._core.handle(event, now)
+            if kind is SpeechProbability:
+                self._tell_floor()
             if carrier is not None:
                 self._replace(carrier)
             elif kind is CarrierLost:
@@ -407,6 +419,12 @@ class Runner:
         self._pcm, self._pcm_rate = pcm, rate
         self._perception.feed(self.session, event.start, pcm, rate)
         self._own_voice.arrived(event.start, event.end, now)
+
+    def _tell_floor(self) -> None:
+        taken = self._core.state.policy.phase == "speech"
+        if taken != self._floor_taken and self._heeds is not None:
+            self._floor_taken = taken
+            self._heeds.floor(self.session, taken)
 
     def _tell_figures(self, effects: list[Effect], now: Ticks) -> None:
         observer = self._manager.observer
@@ -523,7 +541,16 @@ class Runner:
     def _set_timer(self, effect: SetTimer) -> None:
         self._clear_timer(effect)
         due = self._began + effect.due / TICK_RATE
+        if effect.name == "pump":
+            due = self._at_ease(due)
         self._timers[effect.name] = self._loop.call_at(due, self._timer_due, effect.name)
+
+    def _at_ease(self, due: float) -> float:
+        """When to wake the session for a frame that may leave at `due`: so late that another one may, too."""
+        config = self._core.state.config
+        if config.lead < AT_EASE * config.frame:
+            return due
+        return math.ceil((due + config.frame / TICK_RATE) / GRID) * GRID
 
     def _clear_timer(self, effect: SetTimer | ClearTimer) -> None:
         timer = self._timers.pop(effect.name, None)

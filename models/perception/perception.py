@@ -73,6 +73,9 @@ PLAYED_MAX = 500
 """Pieces of the agent's audio that wait to be compared: more than the longest lag of an echo."""
 ECHO_LEVEL = -60.0
 """Level in dBFS below which a window is not compared: the agent would hardly be held for it."""
+SELDOM: Ticks = 4 * WINDOW_TICKS
+"""How often an echo is looked for while the user has the floor. It decides nothing then, but where the agent was cut
+for its own echo, the rest of that is what it is known by the next time."""
 NO_SPEECH = 0.1
 """Probability below which a window counts as one without speech."""
 FLOORS_APART = 3.0
@@ -172,6 +175,10 @@ class _Ear:
     """What the agent said and `echo` was not told yet; guarded by the intake's lock."""
     echo: EchoDetector | None = None
     """None: nothing was said yet."""
+    floor_taken: bool = False
+    """Whether the user has the floor; written by the event loop alone."""
+    searched: Ticks = 0
+    """The newest window in which an echo was looked for."""
     likeness: float = 0.0
     """Of the newest window that could be compared."""
     floor: NoiseFloor = field(default_factory=NoiseFloor)
@@ -334,6 +341,12 @@ class EmbeddedPerception:
 
     def hush(self, session: str, at: Ticks) -> None:
         self.play(session, at, b"", SAMPLE_RATE)
+
+    def floor(self, session: str, taken: bool) -> None:
+        """See `Heeds`."""
+        with self._changed:
+            if (ear := self._ears.get(session)) is not None:
+                ear.floor_taken = taken
 
     def transcribe(self, session: str, request: Transcribe) -> None:
         self._command(session, request)
@@ -558,6 +571,10 @@ class EmbeddedPerception:
                 # The agent is held for speech and for sounds. Nothing is looked for in the noise of a room, which is
                 # there all the time.
                 counts = speech or ear.floor.stands_out(level + FLOORS_APART, hiss + FLOORS_APART, ear.window)
+                if ear.floor_taken and start - ear.searched < SELDOM:
+                    counts = False
+                if counts:
+                    ear.searched = start
                 ear.likeness = self._echo(ear, counts) if ear.played or ear.echo is not None else 0.0
             elif not speech:
                 ear.likeness = 0.0

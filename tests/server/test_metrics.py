@@ -26,7 +26,7 @@ def test_lag_is_how_long_others_kept_the_loop() -> None:
         while asyncio.get_running_loop().time() - held < 5 * PERIOD:
             pass  # keeps the loop, as a computation would
         await asyncio.sleep(2 * PERIOD)
-        await lag.stop()
+        lag.stop()
 
     asyncio.run(scene())
     assert lag.quantile(1.0) >= 4 * PERIOD
@@ -40,7 +40,7 @@ def test_an_idle_loop_has_none_and_only_the_last_minute_counts() -> None:
     async def scene() -> None:
         lag.start()
         await asyncio.sleep(PERIOD * (KEPT + 500))
-        await lag.stop()
+        lag.stop()
 
     run(scene())
     assert len(lag._lags) == KEPT
@@ -58,8 +58,8 @@ def test_quantiles_are_by_nearest_rank() -> None:
     assert lag.quantile(1.0, looks=1000) == 0.100
 
 
-async def test_stop_may_come_before_start() -> None:
-    await LoopLag().stop()
+def test_stop_may_come_before_start() -> None:
+    LoopLag().stop()
 
 
 def test_this_process_is_resident() -> None:

@@ -11,16 +11,17 @@ from sessions.core.config import SessionConfig
 from sessions.core.effects import Effect
 from sessions.core.events import AudioArrived, Event, InputClear, ResponseCreate, SpeechProbability
 from sessions.core.notices import InputCleared
-from sessions.core.timeline import Ticks
+from sessions.core.timeline import TICK_RATE, Ticks, from_ms
 from sessions.handle import SessionHandle
 from sessions.manager import SessionManager
 from sessions.ports import OutputFrame
-from sessions.runner import BATCH, SHORT, STRETCH
+from sessions.runner import AT_EASE, BATCH, GRID, SHORT, STRETCH
 from sessions.virtual_clock import run
 from tests.sessions.fakes import CountingEngine, LoudnessPerception, NotebookCarrier
 
 CONFIG = SessionConfig(transcribe_input=True)
 FRAME = bytes(960)
+WINDOW: Ticks = from_ms(32)
 
 
 def test_audio_is_heard_before_the_call_that_brought_it_returns() -> None:
@@ -155,6 +156,69 @@ def test_events_of_other_threads_are_handled_when_they_have_crossed(monkeypatch:
         await asyncio.sleep(0)
         crossed = [event for event in seen if isinstance(event, SpeechProbability)]
         assert crossed[-5:] == events
+        await manager.close()
+
+    run(scenario())
+
+
+def spoken(config: SessionConfig) -> list[tuple[float, Ticks]]:
+    """When each frame of a second of speech left, in seconds of the loop, and how far ahead of its end that was."""
+    found: list[tuple[float, Ticks]] = []
+
+    async def scenario() -> None:
+        carrier = NotebookCarrier()
+        manager = SessionManager(CountingEngine(seconds=1.0, delay=0.0), LoudnessPerception())
+        began = asyncio.get_running_loop().time()
+        manager.open(carrier, config).post(ResponseCreate())
+        await asyncio.sleep(2.0)
+        for at, frame in carrier.frames:
+            found.append((at, frame.placed_at + frame.end - frame.start - round((at - began) * TICK_RATE)))
+        assert [frame.sequence for _, frame in carrier.frames] == list(range(50))
+        await manager.close()
+
+    run(scenario())
+    return found
+
+
+def test_who_has_lead_to_spare_is_woken_for_two_frames_at_once_and_when_others_are() -> None:
+    config = SessionConfig(turns=None)
+    assert config.lead >= AT_EASE * config.frame
+    sent = spoken(config)
+    first, *later = sorted({at for at, _ in sent})
+    assert [at for at, _ in sent].count(first) == config.lead // config.frame, "the lead itself is filled at once"
+    assert all(at / GRID == pytest.approx(round(at / GRID)) for at in later)
+    assert len(later) == (50 - config.lead // config.frame) // 2
+    spared = 2 * config.frame + round(GRID * TICK_RATE)
+    assert all(config.lead - spared < ahead <= config.lead for at, ahead in sent if at > first)
+
+
+def test_who_has_little_lead_is_woken_for_every_frame_when_it_may_leave() -> None:
+    config = SessionConfig(turns=None, lead=from_ms(60))
+    sent = spoken(config)
+    assert len({at for at, _ in sent}) == 50 - config.lead // config.frame + 1
+    assert all(ahead == pytest.approx(config.lead, abs=1) for _, ahead in sent[config.lead // config.frame :])
+
+
+class Heedful(LoudnessPerception):
+    """Is told who has the floor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[bool] = []
+
+    def floor(self, session: str, taken: bool) -> None:
+        self.told.append(taken)
+
+
+def test_a_perception_that_heeds_it_is_told_when_the_user_has_the_floor() -> None:
+    async def scenario() -> None:
+        perception = Heedful()
+        manager = SessionManager(CountingEngine(), perception)
+        runner = manager.open(NotebookCarrier(), CONFIG)._runner
+        for number, chance in enumerate([0.0] * 3 + [0.9] * 10 + [0.0] * 40):
+            runner.emit(SpeechProbability(number * WINDOW, (number + 1) * WINDOW, chance))
+            await asyncio.sleep(WINDOW / TICK_RATE)
+        assert perception.told == [True, False]
         await manager.close()
 
     run(scenario())

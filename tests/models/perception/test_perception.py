@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from models.perception.asr import LanguageUnsupported, Recognition, TimedWord
 from models.perception.denoise import DELAY, HOP, Suppressor
 from models.perception.echo import EchoDetector
-from models.perception.perception import CALM, WINDOW_TICKS, EmbeddedPerception, _Ear, _Feed
+from models.perception.perception import CALM, SELDOM, WINDOW_TICKS, EmbeddedPerception, _Ear, _Feed
 from models.perception.track import InputTrack
 from models.perception.vad import WINDOW, SpeechState
 from models.remote.errors import RemoteError
@@ -238,6 +238,23 @@ def test_an_echo_is_looked_for_in_speech_and_in_sounds_and_not_in_the_noise_of_a
         rig.feed(windows * WINDOW / 16_000, level)
         events.until(SpeechProbability, before + windows)
         assert Searches.made.count(True) == expected
+
+
+def test_an_echo_is_seldom_looked_for_while_the_user_has_the_floor(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Searches, "made", [])
+    monkeypatch.setattr("models.perception.perception.EchoDetector", Searches)
+    events = rig.open()
+    rig.perception.play("s", 0, np.full(4 * 16_000, 8000, "<i2").tobytes(), 16_000)
+    rig.feed(5 * WINDOW / 16_000, 0.3)
+    events.until(SpeechProbability, 5)
+    for taken, expected in ((True, 12 * WINDOW_TICKS // SELDOM), (False, 12)):
+        Searches.made.clear()
+        before = len(events.of(SpeechProbability))
+        rig.perception.floor("s", taken)
+        rig.feed(12 * WINDOW / 16_000, 0.3)
+        events.until(SpeechProbability, before + 12)
+        assert Searches.made.count(True) == expected
+    rig.perception.floor("nobody", True)
 
 
 def test_windows_of_many_sessions_go_through_together_and_states_do_not_mix() -> None:
