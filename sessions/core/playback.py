@@ -121,6 +121,15 @@ class Track:
         return 0 if self.acknowledged else self.released(now - self.delay)
 
     @property
+    def heard_out(self) -> Ticks:
+        """When `heard` reaches the end of what was admitted, unless a hold or a further report changes it."""
+        last = self.segments[-1]
+        released = last.placed_at + last.length
+        if self.reported_at is None:
+            return released + self.delay
+        return max(released, self.reported_at + self.admitted - self.reported)
+
+    @property
     def heard_by(self) -> HeardBy:
         """What `heard` rests on."""
         return "model" if self.reported_at is None and not self.acknowledged else "report"

@@ -484,8 +484,10 @@ class Speaking:
             ends = s.ledger.silent_from
             waits = track.acknowledged or track.standing
             if not ended and not (waits and s.now >= ends + PLAYED_GRACE):
-                due = ends + PLAYED_GRACE if waits else max(ends, s.now + 1)
-                self._out.append(SetTimer("played", due))
+                if waits:
+                    self._out.append(SetTimer("played", ends + PLAYED_GRACE))
+                elif track.held_at is None:  # else it is looked at again when the carrier goes on
+                    self._out.append(SetTimer("played", max(ends, track.heard_out)))
                 continue
             track.settle(s.now)
             s.sounding.remove(sounding)
@@ -518,6 +520,9 @@ class Speaking:
             self._s.held = False
             self._s.ledger.resume(self._s.now)
             self._out.append(ResumeCarrier())
+            active = None if self._s.active is None else self._s.active.id
+            if any(sounding.response != active for sounding in self._s.sounding):
+                self._out.append(SetTimer("played", max(self._s.ledger.silent_from, self._s.now)))
             self.pump()
 
     @property

@@ -77,12 +77,13 @@ def stage(
     abilities: Abilities | None = None,
     *,
     acknowledged: bool = False,
+    paced: bool = False,
     checked: bool = True,
 ) -> World:
     """A world with a silent engine, so that a test can say what it makes; under the checker's eyes."""
     abilities = abilities or Abilities()
     observers = (Checker(config, owns_turns=abilities.engine_turns),) if checked else ()
-    world = World(config, abilities, acknowledged=acknowledged, observers=observers)
+    world = World(config, abilities, acknowledged=acknowledged, paced=paced, observers=observers)
     world.engine.silent = True
     return world
 
@@ -543,6 +544,44 @@ def test_a_track_that_is_not_over_is_looked_at_again() -> None:
     assert world.notices(PlaybackStopped) == []
     world.wait(100)
     assert len(world.notices(PlaybackStopped)) == 1
+
+
+def looks(world: World) -> int:
+    """How often it was looked whether playback is over."""
+    return sum(step.event == TimerDue("played") for step in world.log)
+
+
+def test_reports_that_are_behind_the_model_do_not_make_it_look_at_every_tick() -> None:
+    """A client that reports though it need not, 100 ms behind: the end lies where its reports have it."""
+    world = stage()
+    start = begin(world)
+    make(world, start, 0, 200)
+    world.post(EngineDone(start.fence, start.response))
+    world.wait(190)
+    world.post(PlaybackReported(start.response, from_ms(90)))
+    world.wait(109)
+    assert world.notices(PlaybackStopped) == []
+    world.wait(2)
+    assert len(world.notices(PlaybackStopped)) == 1
+    assert looks(world) <= 2
+
+
+def test_while_a_carrier_holds_nobody_looks_whether_playback_is_over() -> None:
+    world = stage(SessionConfig(), paced=True)
+    start = begin(world)
+    make(world, start, 0, 480)
+    world.post(EngineDone(start.fence, start.response))
+    world.quiet(320)
+    world.talk(64)
+    assert len(world.effects(HoldCarrier)) == 1
+    world.wait(400)
+    assert looks(world) == 1
+    assert world.notices(PlaybackStopped) == []
+    world.quiet(160)
+    assert len(world.effects(ResumeCarrier)) == 1
+    world.quiet(480)
+    assert len(world.notices(PlaybackStopped)) == 1
+    assert looks(world) == 2
 
 
 def test_the_response_in_progress_is_not_over_because_a_timer_says_so() -> None:
