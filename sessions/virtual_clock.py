@@ -44,6 +44,10 @@ class VirtualClockLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self._jumping.now if hasattr(self, "_jumping") else 0.0
 
+    def block(self, seconds: float) -> None:
+        """Time goes by and nothing happens, as when the process gets no processor: what is due meanwhile is late."""
+        self._jumping.now += seconds
+
 
 def run(main: Coroutine[Any, Any, T]) -> T:
     """Run `main` on a virtual clock, from time 0."""

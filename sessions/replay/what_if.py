@@ -16,6 +16,7 @@ from typing import Any
 from ..core.effects import (
     AdmitFrame,
     AssessTurn,
+    CancelPerception,
     CancelResponse,
     ClearTimer,
     Effect,
@@ -55,6 +56,12 @@ AFTERWARDS: Ticks = 30 * TICK_RATE
 ALIKE: Ticks = TICK_RATE // 20
 """Decisions that lie closer to each other count as the same."""
 STEPS_MAX = 5_000_000
+NOBODY_ASKED_WORDS = "questions about words that nobody asked in the recording: not answered"
+NOBODY_ASKED_END = "questions about the end of a turn that nobody asked in the recording: not answered"
+WORDS_TAKEN = "words taken from a recorded look at about the same stretch"
+END_TAKEN = "ends of a turn judged as those at about the same time, since their own answers did not come in time"
+LAST = 1 << 62
+"""Number of a step that the recording does not have."""
 USER = "the user is the recorded one: they would have reacted to what they heard, and here they do not"
 
 
@@ -103,6 +110,21 @@ def what_if(folder: Path, alterations: Alterations) -> WhatIf:
     return WhatIf(account(manifest.config, steps), account(config, altered), altered, limits + run.limits(), apart)
 
 
+@dataclass(frozen=True, slots=True)
+class _Short:
+    """An answer that was cut in the recording: `audio` was made of it; had it been cut as late, that were at `cut`."""
+
+    asked: Ticks
+    audio: Ticks
+    cut: Ticks
+
+    def __str__(self) -> str:
+        return (
+            f"of the answer at {self.asked / TICK_RATE:.3f} s only {self.audio / TICK_RATE:.1f} s were made before it "
+            "was cut in the recording; what would have followed is not known"
+        )
+
+
 class _Run:
     """One session on a virtual clock, with the recording as its peers."""
 
@@ -110,25 +132,27 @@ class _Run:
         self._session = session
         self._material = material
         self._alterations = alterations
-        self._queue: list[tuple[Ticks, bool, int, str, Event]] = []
+        self._queue: list[tuple[Ticks, int, int, str, Event]] = []
         self._serial = 0
         self._timers: dict[str, int] = {}
         self._cancelled: dict[str, Ticks] = {}
-        """Until when a response that was cancelled still says something."""
+        """Until when a response that was cancelled still says something; since when an answer is not wanted."""
+        self._unsaid: dict[str, str] = {}
+        """Of an answer that was not recorded: the limit to tell, should it come."""
         self._of: dict[str, Made] = {}
         self._ids: dict[str, str] = {}
         self._outputs: dict[tuple[str, int], str] = {}
         self._spoken: list[tuple[Ticks, str]] = []
         self._reported: dict[str, int] = {}
-        self._short: dict[str, tuple[Ticks, str]] = {}
-        """Of an answer that was cut in the recording: how much there is of it, and what to say where it ends."""
+        self._short: dict[str, _Short] = {}
+        """Answers that were cut in the recording."""
         self._counts: Counter[str] = Counter()
         self._missing: list[str] = []
 
     def run(self) -> list[Step]:
         for index, (now, event) in enumerate(self._material.inputs):
             if type(event) not in self._alterations.dropped:
-                self._plan(now, event, "stale" if index in self._material.stale else "")
+                self._plan(now, event, "stale" if index in self._material.stale else "", self._material.order[index])
         steps: list[Step] = []
         session = self._session
         while self._queue and not session.state.closed and len(steps) < STEPS_MAX:
@@ -141,6 +165,10 @@ class _Run:
                 if self._timers.get(event.name) != serial:
                     continue
                 del self._timers[event.name]
+            if kind in self._unsaid:
+                self._counts[self._unsaid.pop(kind)] += 1
+            if isinstance(event, EngineDone) and kind in self._short:
+                self._missing.append(str(self._short.pop(kind)))
             translated = self._translated(event, kind)
             if translated is None:
                 continue
@@ -153,24 +181,27 @@ class _Run:
             self._missing.append("the altered run would not come to an end and was broken off")
         return steps
 
-    def _plan(self, now: Ticks, event: Event, kind: str = "") -> int:
+    def _plan(self, now: Ticks, event: Event, kind: str = "", number: int = LAST) -> int:
+        """`number`: of the recorded step that it was; what came at the same instant comes in the same order."""
         self._serial += 1
-        # At the same instant a timer comes before what comes from outside, as on an event loop.
-        late = not isinstance(event, TimerDue)
-        heapq.heappush(self._queue, (now, late, self._serial, kind, event))
+        heapq.heappush(self._queue, (now, number, self._serial, kind, event))
         return self._serial
 
     # --- effects -------------------------------------------------------------------------------------------------
 
     def _effect(self, effect: Effect, now: Ticks) -> None:
         if type(effect) is SetTimer:
-            self._timers[effect.name] = self._plan(max(now, effect.due), TimerDue(effect.name))
+            # One that was not set in the recording is the first at its instant, as on an event loop.
+            raised, number = self._material.timers.due(effect.name, effect.due, now)
+            self._timers[effect.name] = self._plan(raised, TimerDue(effect.name), number=number)
         elif type(effect) is ClearTimer:
             self._timers.pop(effect.name, None)
         elif type(effect) is Transcribe:
             self._transcribe(effect, now)
         elif type(effect) is AssessTurn:
             self._assess(effect, now)
+        elif type(effect) is CancelPerception:
+            self._cancelled[_request(effect.request)] = now
         elif type(effect) is StartResponse:
             self._start(effect, now)
         elif type(effect) is CancelResponse:
@@ -187,29 +218,42 @@ class _Run:
 
     def _transcribe(self, order: Transcribe, now: Ticks) -> None:
         found = self._material.transcript(order.start, order.end, order.final)
+        none_for = self._material.unanswered(order)
         if found is None:
-            self._counts["questions about words that nobody asked in the recording: not answered"] += 1
             failed = PerceptionFailed(order.request, "not_recorded", "nothing was recorded for this stretch")
-            self._plan(now + TICK_RATE // 4, failed)
+            after = TICK_RATE // 4 if none_for is None else none_for + 1
+            self._unsure(order, now + after, failed, NOBODY_ASKED_WORDS)
             return
         heard, exact = found
-        answer: Event
-        if isinstance(heard.answer, PerceptionFailed):
-            answer = replace(heard.answer, request=order.request)
+        answer: Any = heard.answer
+        if isinstance(answer, Transcript):
+            text = answer.text if exact else words_in(answer, order.start, order.end)
+            answer = replace(answer, start=order.start, end=order.end, text=text)
+        answer = replace(answer, request=order.request)
+        if exact and none_for is None:
+            self._plan(now + heard.took, answer, number=heard.number)
         else:
-            text = heard.answer.text if exact else words_in(heard.answer, order.start, order.end)
-            answer = Transcript(order.request, order.start, order.end, text, heard.answer.words, heard.answer.tokens)
-        if not exact:
-            self._counts["words taken from a recorded look at about the same stretch"] += 1
-        self._plan(now + heard.took, answer)
+            took = heard.took if none_for is None else max(heard.took, none_for + 1)
+            self._unsure(order, now + took, answer, WORDS_TAKEN)
 
     def _assess(self, order: AssessTurn, now: Ticks) -> None:
         found = self._material.assessment(order.at)
-        if found is None or EndOfTurnProbability in self._alterations.dropped:
-            self._counts["questions about the end of a turn that nobody asked in the recording: not answered"] += 1
+        none_for = self._material.unanswered(order)
+        if found is None or found.probability is None or EndOfTurnProbability in self._alterations.dropped:
+            if none_for is None:
+                self._counts[NOBODY_ASKED_END] += 1
             return
         answer = EndOfTurnProbability(order.request, order.at, found.probability)
-        self._plan(now + found.took, answer)
+        if none_for is None:
+            self._plan(now + found.took, answer, number=found.number)
+        else:
+            self._unsure(order, now + max(found.took, none_for + 1), answer, END_TAKEN)
+
+    def _unsure(self, order: Transcribe | AssessTurn, at: Ticks, answer: Event, limit: str) -> None:
+        """An answer that was not recorded comes at `at`, if it is still wanted then; `limit` is said if it does."""
+        kind = _request(order.request)
+        self._unsaid[kind] = limit
+        self._plan(at, answer, kind)
 
     def _start(self, order: StartResponse, now: Ticks) -> None:
         asked = asked_by(order)
@@ -223,15 +267,13 @@ class _Run:
             self._counts["answers that in the recording were given to other words"] += 1
         self._of[order.response] = made
         self._ids[made.response] = order.response
-        for after, event in made.events:
+        for after, number, event in made.events:
             again: Any = event
-            self._plan(now + after, replace(again, fence=order.fence, response=order.response), order.response)
+            again = replace(again, fence=order.fence, response=order.response)
+            self._plan(now + after, again, order.response, number)
         if not made.complete:
-            self._short[order.response] = (
-                made.audio,
-                f"of the answer at {now / TICK_RATE:.3f} s only {made.audio / TICK_RATE:.1f} s were made before it was "
-                "cut in the recording; what would have followed is not known",
-            )
+            cut = 0 if made.cancelled is None else made.cancelled - made.started
+            self._short[order.response] = _Short(now, made.audio, now + cut)
 
     def _report(self, frame: AdmitFrame) -> None:
         """Playback reports come as long after their audio was placed as they did."""
@@ -243,17 +285,17 @@ class _Run:
         while number < len(reports) and reports[number].position <= frame.end:
             report = reports[number]
             placed = frame.placed_at + report.position - frame.start
-            self._plan(placed + report.took, PlaybackReported(frame.response, report.position))
+            told = PlaybackReported(frame.response, report.position)
+            self._plan(placed + report.took, told, number=report.number)
             number += 1
         self._reported[frame.response] = number
 
     def _runs_out(self, frame: AdmitFrame, now: Ticks) -> None:
         """An answer that was cut in the recording ends where nothing more is known of it."""
-        made, message = self._short.get(frame.response, (0, ""))
-        if message and frame.end >= made:
-            del self._short[frame.response]
-            self._missing.append(message)
-            self._plan(now, EngineDone(frame.fence, frame.response), frame.response)
+        short = self._short.get(frame.response)
+        if short is not None and frame.end >= short.audio:
+            # That nothing more came before the cut is known.
+            self._plan(max(now, short.cut + 1), EngineDone(frame.fence, frame.response), frame.response)
 
     # --- what names something of the recording -------------------------------------------------------------------
 
@@ -291,6 +333,10 @@ class _Run:
     def limits(self) -> list[str]:
         """What the run had to do without."""
         return [*self._missing, *(f"{number} × {what}" for what, number in self._counts.items())]
+
+
+def _request(number: int) -> str:
+    return f"request {number}"
 
 
 # --- side by side --------------------------------------------------------------------------------------------------

@@ -50,6 +50,19 @@ def test_the_clock_does_not_move_while_there_is_something_to_do() -> None:
     assert run(scenario()) == 0.0
 
 
+def test_what_is_due_while_the_process_is_blocked_is_late() -> None:
+    async def main() -> float:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, virtual_clock.VirtualClockLoop)
+        late = asyncio.create_task(asyncio.sleep(0.1))
+        await asyncio.sleep(0.05)
+        loop.block(0.2)
+        await late
+        return loop.time()
+
+    assert run(main()) == pytest.approx(0.25)
+
+
 def test_a_timeout_is_virtual_too() -> None:
     async def scenario() -> float:
         with pytest.raises(TimeoutError):

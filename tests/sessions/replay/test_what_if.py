@@ -14,7 +14,7 @@ from sessions.replay.reader import Recording
 from sessions.replay.statistics import compare_all
 from sessions.replay.what_if import USER, WhatIf, pairs, what_if
 
-from .talks import acknowledged, interrupted
+from .talks import acknowledged, interrupted, overloaded
 from .test_rerun import record
 
 
@@ -32,7 +32,7 @@ def spoken(result: WhatIf, which: str = "altered") -> list[Interruption]:
     return [cut for cut in told.interruptions if cut.cause == "barge_in"]
 
 
-@pytest.mark.parametrize("make", [interrupted, acknowledged, record])
+@pytest.mark.parametrize("make", [interrupted, acknowledged, overloaded, record])
 def test_without_alterations_everything_happens_as_it_did(make: object, tmp_path: Path) -> None:
     """The strongest check there is of the run itself: peers made of the recording give the recording."""
     assert callable(make)
