@@ -22,5 +22,7 @@ def test_a_weak_onset_holds_the_agent_and_clears_what_the_vendor_has(line: Line)
     clips = [clip for clip in load("commands", "test") if clip.text.lower().startswith(FRICATIVES)]
     assert len(clips) >= len(FRICATIVES)
     for one in virtual(clips, line):
-        assert (one.hold or 9.0) <= HOLD, one
-        assert (one.clear or 9.0) <= CLEAR, one
+        assert one.hold is not None, one
+        assert one.hold <= HOLD, one
+        assert one.clear is not None, one
+        assert one.clear <= CLEAR, one
