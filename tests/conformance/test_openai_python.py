@@ -112,7 +112,7 @@ def test_a_barge_in_cancels_the_reply_and_history_keeps_what_was_heard(
         {
             "base_url": server.base_url,
             "question": str(wire_file(clip, tmp_path)),
-            "interrupt_after": 2.0,
+            "interrupt_after": 3.0,
             "turn_detection": {"type": detection},
             "reply": str(tmp_path / "reply.raw"),
         },

@@ -75,6 +75,11 @@ export class Talk {
     }
   }
 
+  // Milliseconds of sound that have arrived.
+  sounded() {
+    return this.audio.reduce((bytes, part) => bytes + part.length, 0) / 48;
+  }
+
   // One frame per 20 ms by absolute deadlines, silence between what is said.
   openMicrophone() {
     this.#capturing = true;

@@ -1,6 +1,5 @@
 // The application's stop button: the SDK cancels the response and truncates it by itself.
 
-import { setTimeout as sleep } from 'node:timers/promises';
 import { RealtimeAgent } from '@openai/agents-realtime';
 import { deltas, isAnotherDone, isDone, talkWith } from './session.mjs';
 
@@ -12,7 +11,11 @@ const agent = new RealtimeAgent({
 await talkWith(agent, { audio: { input: { turnDetection: null } } }, async (talk) => {
   talk.session.sendMessage('Tell me a long story about a ship and its captain.');
   const first = await talk.wait('response.output_audio.delta');
-  await sleep(1200);
+  const begun = performance.now();
+  // Not by a clock, as a busy machine speaks with pauses: a word that is just announced has not been heard yet.
+  const said = (raw) => raw.type === 'response.output_audio_transcript.delta' && talk.sounded() >= 1200;
+  await talk.wait(said, talk.raw.indexOf(first));
+  const elapsed_ms = performance.now() - begun;
   talk.session.interrupt();
   const mark = talk.raw.length;
   const cancelled = await talk.wait(isDone(first.response_id));
@@ -24,6 +27,7 @@ await talkWith(agent, { audio: { input: { turnDetection: null } } }, async (talk
   return {
     status: cancelled.response.status,
     reason: cancelled.response.status_details.reason,
+    elapsed_ms,
     truncated_ms: truncated.audio_end_ms,
     kept: retrieved.item.content[0].transcript,
     sent: deltas(talk.raw, first.response_id),

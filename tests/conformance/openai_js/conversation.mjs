@@ -106,6 +106,11 @@ export class Conversation {
     return said.map((event) => event.delta).join('');
   }
 
+  // Milliseconds of a response that have arrived.
+  sounded(id) {
+    return (this.#audio.get(id) ?? []).reduce((bytes, part) => bytes + part.length, 0) / 48;
+  }
+
   save(id, path) {
     return writeFile(path, Buffer.concat(this.#audio.get(id) ?? []));
   }

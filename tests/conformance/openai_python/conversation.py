@@ -28,7 +28,6 @@ class Conversation:
     def __init__(self, connection: Any) -> None:
         self.connection = connection
         self.events: list[Any] = []
-        self.arrivals: list[float] = []
         self.audio: dict[str, bytearray] = {}
         self._news = asyncio.Event()
         self._reader = asyncio.create_task(self._read())
@@ -43,7 +42,6 @@ class Conversation:
             if not isinstance(event, BaseModel) or type(event).__name__ == "RealtimeServerEvent":
                 raise AssertionError(f"the SDK has no type for {event!r}")
             self.events.append(event)
-            self.arrivals.append(time.monotonic())
             if event.type == "response.output_audio.delta":
                 self.audio.setdefault(event.response_id, bytearray()).extend(base64.b64decode(event.delta))
             self._news.set()
@@ -70,6 +68,10 @@ class Conversation:
                 await asyncio.wait_for(self._news.wait(), left)
             except TimeoutError:
                 pass
+
+    def sounded(self, response: str) -> float:
+        """Seconds of a response that have arrived."""
+        return len(self.audio.get(response, b"")) / 48_000
 
     def index(self, event: Any) -> int:
         return next(index for index, one in enumerate(self.events) if one is event)
