@@ -192,7 +192,10 @@ def _regenerate(folder: Path, options: Mapping[str, Any]) -> int:
     if options["json"]:
         print(json.dumps(dataclasses.asdict(result)))
     elif result.identical:
-        print(f"identical ({result.frames} frames, {seconds:.1f} s; {result.coded} of them compared by their codes)")
+        lost = f"; {result.lost} more were lost at cuts" if result.lost else ""
+        print(
+            f"identical ({result.frames} frames, {seconds:.1f} s; {result.coded} of them compared by their codes{lost})"
+        )
     else:
         print(f"different after {result.frames} frames: {result.difference}")
     return 0 if result.identical else 1

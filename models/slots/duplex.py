@@ -6,7 +6,6 @@ thread, off the event loop, which alone touches the model; a test calls `tick` i
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import threading
 import time
@@ -30,6 +29,7 @@ from sessions.ports import Emit, EngineCapabilities
 from .engine import Forced, PromptRefused, SlotEngine, SlotOptions, SlotOutput
 from .framing import FrameCutter
 from .model import SlotModel
+from .origin import Origin, session_seed
 from .priority import prefer_this_thread
 from .speech import SpeechGate
 from .table import Lease
@@ -254,7 +254,11 @@ class DuplexEngine:
 
     def origin(self, session: str) -> Mapping[str, Plain]:
         """See `sessions.ports.Repeats`."""
-        return {"seed": session_seed(self._options.seed, session), "policy": self._options.slots.policy}
+        return self.drawn_from.of(session)
+
+    @property
+    def drawn_from(self) -> Origin:
+        return Origin(self._options.seed, self._options.slots.policy)
 
     def close(self, session: str) -> None:
         with self._lock:
@@ -413,10 +417,4 @@ def _coded(known: _Session, pcm: bytes, output: SlotOutput[Fence], codec: CodesF
     return CodedPcm(pcm, span)
 
 
-def session_seed(seed: int, session: str) -> int:
-    """What a session draws from, 0..2**31-1: the same for the same id, so that it can be played again."""
-    digest = hashlib.blake2b(f"{seed}:{session}".encode(), digest_size=4).digest()
-    return int.from_bytes(digest, "big") >> 1
-
-
-__all__ = ["Clock", "DuplexEngine", "DuplexOptions", "MonotonicClock", "TextDecoder", "session_seed"]
+__all__ = ["Clock", "DuplexEngine", "DuplexOptions", "MonotonicClock", "TextDecoder"]

@@ -14,6 +14,7 @@ from sessions.core.config import SessionConfig
 from sessions.core.effects import GrantCredit, StartResponse
 from sessions.core.events import DuplexFrame, EngineFailed
 from sessions.core.fence import Fence
+from sessions.core.records import Plain
 from sessions.core.timeline import Ticks, ticks_per_sample
 from sessions.ports import Busy, Emit, EngineCapabilities
 
@@ -67,6 +68,7 @@ class WorkerEngine:
         self._worker = Supervisor(launch, self._hear, self._lost, self._lock, watch=watch, progress=progress)
         ready = self._worker.start()
         self.capabilities: EngineCapabilities = ready.capabilities
+        self._origin = ready.origin
         self._hop = ready.hop
         self._frame: Ticks = ready.hop * ticks_per_sample(ready.capabilities.output_rate)
         self._heard = borders.heard(ready.hop, ready.versions)
@@ -159,6 +161,10 @@ class WorkerEngine:
         with self._lock:
             if self._newer(fence):
                 self._worker.send(Rewind(fence, heard))
+
+    def origin(self, session: str) -> Mapping[str, Plain]:
+        """See `sessions.ports.Repeats`."""
+        return {} if self._origin is None else self._origin.of(session)
 
     def close(self, session: str) -> None:
         with self._lock:

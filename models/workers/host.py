@@ -14,6 +14,7 @@ from sessions.core.timeline import Ticks
 from sessions.ports import Busy, Emit, EnginePort, Rewinds
 
 from ..envelope import StaleFence, TransferRefused, Versions
+from ..slots.origin import Origin
 from . import borders
 from .messages import Advance, Beat, Chunk, Close, Command, Frame, Note, Open, Ready, Rewind, Stop, Told
 
@@ -44,10 +45,11 @@ class FramedEngine(EnginePort, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """An engine, and by which versions it goes."""
+    """An engine, by which versions it goes, and what it draws from where its sessions can be run again."""
 
     engine: FramedEngine
     versions: Versions
+    origin: Origin | None = None
 
     def host(self) -> Host:
         return Host(self)
@@ -73,7 +75,7 @@ class Host:
     def __init__(self, built: Built) -> None:
         self._engine = built.engine
         rate, hop = built.engine.capabilities.output_rate, built.engine.hop
-        self.ready = Ready(built.engine.capabilities, built.engine.slots, hop, built.versions)
+        self.ready = Ready(built.engine.capabilities, built.engine.slots, hop, built.versions, origin=built.origin)
         self._heard = borders.heard(hop, built.versions)
         self._said = borders.said(hop, built.versions)
         self._rate = rate

@@ -13,6 +13,7 @@ from sessions.core.timeline import Ticks
 from sessions.ports import EngineCapabilities, PerceptionCapabilities
 
 from ..envelope import TransferEnvelope, Versions
+from ..slots.origin import Origin
 
 # --- to the worker --------------------------------------------------------------------------------------------------
 
@@ -88,13 +89,14 @@ class Loading:
 @dataclass(frozen=True, slots=True)
 class Ready:
     """It works. `slots`: sessions at a time; `hop`: samples of a frame at the capabilities' output rate, or 0 where it
-    answers no frames; `perception`: of one that hears as well."""
+    answers no frames; `perception`: of one that hears as well; `origin`: of one whose sessions can be run again."""
 
     capabilities: EngineCapabilities
     slots: int
     hop: int
     versions: Versions
     perception: PerceptionCapabilities | None = None
+    origin: Origin | None = None
 
 
 @dataclass(frozen=True, slots=True)

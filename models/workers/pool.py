@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from sessions.core.config import SessionConfig
 from sessions.core.effects import GrantCredit, StartResponse
 from sessions.core.fence import Fence
+from sessions.core.records import Plain
 from sessions.core.timeline import Ticks
 from sessions.ports import Busy, Emit, EngineCapabilities
 
@@ -83,6 +84,10 @@ class WorkerPool:
     def rewind(self, fence: Fence, heard: Ticks) -> None:
         if (worker := self._where.get(fence.session)) is not None:
             worker.rewind(fence, heard)
+
+    def origin(self, session: str) -> Mapping[str, Plain]:
+        """See `sessions.ports.Repeats`; all workers draw alike."""
+        return self._workers[0].origin(session)
 
     def close(self, session: str) -> None:
         if (worker := self._where.pop(session, None)) is not None:

@@ -38,10 +38,11 @@ class SteppedEngine(EnginePort, Protocol):
 @dataclass(slots=True)
 class Regenerated:
     """`frames` were made again, of which `coded` had codes to compare; `difference` says where the first one differs,
-    "" where none does."""
+    "" where none does. `lost`: frames that were on their way from a worker at a cut, which nobody has heard or kept."""
 
     frames: int = 0
     coded: int = 0
+    lost: int = 0
     difference: str = ""
     furthest: int = 0
     """By how much samples differ at most: sums in a batch of another size are rounded otherwise."""
@@ -115,6 +116,7 @@ class _Run:
         self._steps = steps
         self._made: list[tuple[DuplexFrame, Samples, Codes | None]] = []
         self._codes = _codes_by_place(recording)
+        self._holes = self._lost_at_cuts()
         self.coded = 0
         self._failure = ""
         self._rates = {name: track.rate for name, track in recording.tracks().items()}
@@ -138,8 +140,36 @@ class _Run:
                 result.difference = self._compare(step, step.event)
                 if result.difference:
                     return result
-                result.frames += 1
+                result.frames += step.number not in self._holes
+        result.lost = len(self._holes)
         return result
+
+    def _lost_at_cuts(self) -> dict[int, int]:
+        """Steps with the silence that stands for frames that were on their way from a worker at a cut, and its epoch.
+
+        What a worker made before it learned of a cut is dropped where it arrives; a hole is filled when the next frame
+        comes, which is of the new epoch.
+        """
+        holes: dict[int, int] = {}
+        epoch = -1
+        for step in self._steps:
+            event = step.event
+            if isinstance(event, DuplexFrame) and event.fence.epoch == epoch:
+                if self._is_hole(step, event):
+                    holes[step.number] = epoch
+                else:
+                    epoch = -1
+            for effect in step.effects:
+                if isinstance(effect, AdvanceEpoch):
+                    epoch = effect.fence.epoch
+        return holes
+
+    def _is_hole(self, step: Step, frame: DuplexFrame) -> bool:
+        """Whether a frame that speaks has neither codes, where others have, nor text nor sound."""
+        at = step.at or 0
+        if not frame.speaking or frame.text or not self._codes or at in self._codes:
+            return False
+        return not self._recording.samples("agent_generated", at, at + frame.end - frame.start).any()
 
     def _apply(self, effect: object, step: Step, frames: list[Step]) -> None:
         engine, session = self._engine, self._recording.manifest.session
@@ -149,10 +179,10 @@ class _Run:
             pcm, rate = self._heard(step)
             engine.append(session, effect.start, pcm, rate)
         elif isinstance(effect, AdvanceEpoch):
-            # What it had made before it learned of the cut may have been told later.
-            earlier = sum(
-                isinstance(one.event, DuplexFrame) and one.event.fence.epoch < effect.fence.epoch for one in frames
-            )
+            # What it had made before it learned of the cut may have been told later, or not at all.
+            epoch = effect.fence.epoch
+            earlier = sum(isinstance(one.event, DuplexFrame) and one.event.fence.epoch < epoch for one in frames)
+            earlier += sum(own == epoch for own in self._holes.values())
             self._tick_until(earlier)
             if effect.heard is not None and isinstance(engine, Rewinds):
                 engine.rewind(effect.fence, effect.heard)
@@ -185,6 +215,8 @@ class _Run:
         made, pcm, codes = self._made[index]
         if (made.start, made.end) != (recorded.start, recorded.end):
             return f"{place}: the frame that comes in its place is the one at {made.start / TICK_RATE:.2f} s"
+        if step.number in self._holes:
+            return ""
         if (made.speaking, made.text) != (recorded.speaking, recorded.text):
             was_said, is_said = (recorded.speaking, recorded.text), (made.speaking, made.text)
             return f"{place}: speaking and text were {was_said} and are {is_said}"

@@ -31,7 +31,8 @@ def build(checkpoint: Path | None, slots: int, device: str | None, progress: Pro
     progress("reading the weights", 1.0)
     loaded = placed(checkpoint, slots=slots, device=device, record=True)
     version = "random-tiny" if checkpoint is None else Checkpoint(checkpoint).version
-    return Built(engine_of(loaded), Versions(model=f"moshi-{version}", codec=loaded.model.codec.identity))
+    engine = engine_of(loaded)
+    return Built(engine, Versions(model=f"moshi-{version}", codec=loaded.model.codec.identity), engine.drawn_from)
 
 
 def actors(

@@ -8,9 +8,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from models.slots.duplex import DuplexEngine, DuplexOptions, session_seed
+from models.slots.duplex import DuplexEngine, DuplexOptions
 from models.slots.engine import SlotOptions
 from models.slots.model import StepInput, StepOutput
+from models.slots.origin import session_seed
 from models.slots.speech import SpeechGate
 from sessions.core.config import SessionConfig
 from sessions.core.effects import StartResponse

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from models.envelope import Versions
+from models.slots.origin import Origin, session_seed
 from models.workers.backoff import Backoff
 from models.workers.engine import WorkerEngine
 from models.workers.errors import WorkerChanged
@@ -377,6 +378,16 @@ def test_a_shutdown_closes_its_sessions_and_kills_who_does_not_end() -> None:
 
 
 # --- several ---------------------------------------------------------------------------------------------------------
+
+
+def test_what_its_sessions_draw_from_is_what_the_worker_says() -> None:
+    def drawing(link: LocalLink) -> None:
+        link.host.ready = replace(link.host.ready, origin=Origin(7, "keep"))
+
+    engine = Stage(launch=LocalLaunch(drawing)).engine
+    assert engine.origin("a") == {"seed": session_seed(7, "a"), "policy": "keep"}
+    assert WorkerPool([engine]).origin("a") == engine.origin("a")
+    assert Stage().engine.origin("a") == {}
 
 
 def test_a_pool_spreads_sessions_and_is_busy_when_all_are() -> None:
