@@ -419,9 +419,12 @@ class RecordingFiles:
         path.write_bytes(content)
         try:
             recording = Recording(self.folder)
-            recording.pieces("sent")  # reads every event
-            for track in ("user_in", "agent_heard"):
-                recording.samples(track, 0, 48_000)
+            # What is sound beside it need not be read again each time.
+            track = name.removesuffix(".flac")
+            if track == name:
+                recording.pieces("sent")  # reads every event
+                track = "user_in"
+            recording.samples(track, 0, 48_000)
         except JournalError:
             pass
         finally:
