@@ -47,6 +47,7 @@ from .dialects.realtime_duplex import RealtimeDuplexDialect
 from .dialects.realtime_duplex_in import switch
 from .dialects.realtime_track import TrackDialect
 from .keys import KeyRing
+from .leaving import LOADING
 from .limits import LimitedEngine
 from .metrics import RECENT, LoopLag, prometheus, resident_bytes
 from .models_loading import Models, load
@@ -230,7 +231,7 @@ class Talkover:
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(settle, models, failure)
 
-        threading.Thread(target=work, name="load-models", daemon=True).start()
+        threading.Thread(target=work, name=LOADING, daemon=True).start()
         try:
             models = await done
         except _NotWanted:

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 from . import models_command, plan_command, tenant_options
 from . import settings as settings_module
+from .leaving import leave
 from .replay_options import (
     EXPLAIN_EXAMPLES,
     REPLAY_EXAMPLES,
@@ -354,12 +355,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return doctor(settings_module.from_environment(options), as_json=as_json)
         from .serve import serve
 
-        return serve(settings_module.from_environment(options))
+        return leave(serve(settings_module.from_environment(options)))
     except SettingsError as error:
         print(f"talkover {command}: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        return 130
+        return leave(130)
     except BrokenPipeError:
         # Whoever reads our output wanted no more of it; nothing more may be written at exit either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
