@@ -209,7 +209,7 @@ def the_lead_is_ignored(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Speaking, "_admit", admit)
 
 
-@fault("3")
+@fault("3", "2")
 def a_frame_is_sent_again_after_a_hold(patch: pytest.MonkeyPatch) -> None:
     sound = Speaking.release
 
