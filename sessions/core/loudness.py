@@ -54,7 +54,7 @@ class NoiseFloor:
 
     def stands_out(self, level: float, hiss: float, at: Ticks) -> bool:
         """Whether a window of `level` dBFS (RMS), and `hiss` (`SpeechProbability.hiss`), is a sound of its own."""
-        louder = LOUDER - FORGETS * (at - self.known_at) / TICK_RATE
+        louder = LOUDER - self._fell(at)
         if level >= max(FAINTEST, self.level + ABOVE_FLOOR, self.known_level + louder):
             return True
         return level >= FAINTEST_HISS and hiss >= max(self.hiss + ABOVE_HISS, self.known_hiss + louder)
@@ -66,7 +66,11 @@ class NoiseFloor:
 
     def accept(self, level: float, hiss: float, at: Ticks) -> None:
         """A sound of up to `level` and `hiss`, over at `at`, was no speech: its like is not to hold again soon."""
-        fell = FORGETS * (at - self.known_at) / TICK_RATE
+        fell = self._fell(at)
         self.known_level = max(level, self.known_level - fell)
         self.known_hiss = max(hiss, self.known_hiss - fell)
         self.known_at = at
+
+    def _fell(self, at: Ticks) -> float:
+        """dB by which what is remembered has fallen until `at`."""
+        return FORGETS * (at - self.known_at) / TICK_RATE

@@ -461,7 +461,7 @@ class Speaking:
             track.settle(s.now)
             s.ledger.fold(response.id)
         else:
-            self._out.append(SetTimer("played", max(s.ledger.silent_from, s.now)))
+            self._look_for_end()
 
     def _caption_rest(self, response: Response, item: Item) -> None:
         """Words that the engine placed at or behind the last sample."""
@@ -472,6 +472,10 @@ class Speaking:
         text = "".join(word.text for word in rest)
         item.text += text
         self._notify(OutputText(response.id, response.outputs.index(item.id), item.id, text, True))
+
+    def _look_for_end(self) -> None:
+        """When all that was admitted has been heard, as the model has it."""
+        self._out.append(SetTimer("played", max(self._s.ledger.silent_from, self._s.now)))
 
     def settle(self) -> None:
         """Timer "played": close the tracks whose end has been reached."""
@@ -522,7 +526,7 @@ class Speaking:
             self._out.append(ResumeCarrier())
             active = None if self._s.active is None else self._s.active.id
             if any(sounding.response != active for sounding in self._s.sounding):
-                self._out.append(SetTimer("played", max(self._s.ledger.silent_from, self._s.now)))
+                self._look_for_end()
             self.pump()
 
     @property

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from pathlib import Path
+from typing import Any
 
 from sessions.core.config import SessionConfig, TurnConfig
 from sessions.core.effects import StartResponse, Transcribe
@@ -27,6 +29,13 @@ async def microphone(handle: SessionHandle, *stretches: tuple[float, bool]) -> N
             handle.audio(LOUD if speaking else bytes(960), 24_000)
 
 
+def recorded(root: Path, scenario: Coroutine[Any, Any, None]) -> Path:
+    """The folder of the one session that `scenario` records below `root`, on a virtual clock."""
+    run(scenario)
+    (folder,) = (path for path in root.iterdir() if path.is_dir())
+    return folder
+
+
 def interrupted(root: Path, config: SessionConfig = CONFIG, delay: float = 0.3, *, cough: bool = False) -> Path:
     """A question, an answer of 4 s that is interrupted (after a cough), the answer to that; returns its folder."""
 
@@ -42,9 +51,7 @@ def interrupted(root: Path, config: SessionConfig = CONFIG, delay: float = 0.3, 
         await handle.closed()
         await manager.close()
 
-    run(scenario())
-    (folder,) = (path for path in root.iterdir() if path.is_dir())
-    return folder
+    return recorded(root, scenario())
 
 
 def acknowledged(root: Path) -> Path:
@@ -70,9 +77,7 @@ def acknowledged(root: Path) -> Path:
         await handle.closed()
         await manager.close()
 
-    run(scenario())
-    (folder,) = (path for path in root.iterdir() if path.is_dir())
-    return folder
+    return recorded(root, scenario())
 
 
 class StarvingEngine(CountingEngine):
@@ -131,9 +136,7 @@ def overloaded(root: Path) -> Path:
         await handle.closed()
         await manager.close()
 
-    run(scenario())
-    (folder,) = (path for path in root.iterdir() if path.is_dir())
-    return folder
+    return recorded(root, scenario())
 
 
 MS = from_ms(1)
