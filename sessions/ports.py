@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import Final, Literal, Protocol, runtime_checkable
 
 from .core.config import SessionConfig
 from .core.context import ContextEntry, ImageRef
@@ -250,13 +250,18 @@ class OutputFrame:
     at: int = 0
 
 
+TOGETHER: Final = 4
+"""Frames that are let out at once at most: what leaves in one piece cannot be taken back in parts."""
+
+
 class CarrierPort(Protocol):
     """Moves media and notices to the peer, in the order given."""
 
     @property
     def capabilities(self) -> CarrierCapabilities: ...
 
-    def admit(self, frame: OutputFrame) -> None: ...
+    def admit(self, *frames: OutputFrame) -> None:
+        """Let out frames that follow each other; those of one call (`TOGETHER` at most) may leave in one piece."""
 
     def hold(self) -> None: ...
 

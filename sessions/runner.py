@@ -68,7 +68,7 @@ from .journal import Journal
 from .keeper import Keeping
 from .mailbox import Mail, Mailbox
 from .own_voice import OwnVoice
-from .ports import Busy, CarrierPort, EnginePort, Heeds, OutputFrame, PerceptionPort, Rewinds, Sees, Told
+from .ports import TOGETHER, Busy, CarrierPort, EnginePort, Heeds, OutputFrame, PerceptionPort, Rewinds, Sees, Told
 from .tracks import OutputTrack, silence, ticks_of
 
 if TYPE_CHECKING:
@@ -93,7 +93,9 @@ GRID = 0.01
 """Seconds to whose multiples on the loop's clock the waking of sessions that speak is put off, so that one waking does
 for many."""
 AT_EASE = 8
-"""Frames of lead from which a session is woken for every second frame only: it has enough ahead of its playback."""
+"""Frames of lead from which a session is woken for several frames at once: it has enough ahead of its playback."""
+EASE = 3
+"""For how many: what is said then lies five frames ahead of its playback at least, less half of one for `GRID`."""
 
 
 def _attached(carrier: CarrierPort) -> CarrierAttached:
@@ -408,10 +410,26 @@ class Runner:
                 self._keeping.event(event, now)
             if self._figures is not None and effects:
                 self._tell_figures(effects, now)
-            for effect in effects:
-                _HANDS[type(effect)](self, effect)
+            self._carry_out(effects)
         finally:
             self._handling = False
+
+    def _carry_out(self, effects: list[Effect]) -> None:
+        """Frames with nothing between them go to the carrier together: to write costs more than to make one."""
+        frames: list[OutputFrame] = []
+        for effect in effects:
+            kind = type(effect)
+            if kind is AdmitFrame:
+                frames.append(self._frame(effect))  # type: ignore[arg-type]
+                continue
+            self._let_out(frames)
+            _HANDS[kind](self, effect)
+        self._let_out(frames)
+
+    def _let_out(self, frames: list[OutputFrame]) -> None:
+        for at in range(0, len(frames), TOGETHER):
+            self._carrier.admit(*frames[at : at + TOGETHER])
+        frames.clear()
 
     def _hear(self, event: AudioArrived, pcm: bytes | None, rate: int, now: Ticks) -> None:
         if pcm is None:
@@ -493,7 +511,8 @@ class Runner:
         else:
             self._engine.advance(effect.fence)
 
-    def _admit(self, effect: AdmitFrame) -> None:
+    def _frame(self, effect: AdmitFrame) -> OutputFrame:
+        """The audio of a frame that may leave; perception is told of it."""
         start = effect.source_start
         run, at, size = self._tracks[effect.source].cut_run(start, start + effect.end - effect.start)
         pcm = run[at : at + size]
@@ -514,7 +533,7 @@ class Runner:
         )
         if self._core.state.config.turns is not None:
             self._own_voice.play(frame.placed_at, pcm, self._core.state.now)
-        self._carrier.admit(frame)
+        return frame
 
     def _hold(self, effect: HoldCarrier) -> None:
         self._carrier.hold()
@@ -546,11 +565,11 @@ class Runner:
         self._timers[effect.name] = self._loop.call_at(due, self._timer_due, effect.name)
 
     def _at_ease(self, due: float) -> float:
-        """When to wake the session for a frame that may leave at `due`: so late that another one may, too."""
+        """When to wake the session for a frame that may leave at `due`: so late that others may, too."""
         config = self._core.state.config
         if config.lead < AT_EASE * config.frame:
             return due
-        return math.ceil((due + config.frame / TICK_RATE) / GRID) * GRID
+        return math.ceil((due + (EASE - 1) * config.frame / TICK_RATE) / GRID) * GRID
 
     def _clear_timer(self, effect: SetTimer | ClearTimer) -> None:
         timer = self._timers.pop(effect.name, None)
@@ -592,7 +611,6 @@ _HANDS: Final[dict[type, Callable[[Runner, Any], None]]] = {
     CancelResponse: lambda r, e: r._engine.cancel(e.fence, e.response),
     AdvanceEpoch: Runner._advance,
     CloseEngine: lambda r, e: r._close_ports(),
-    AdmitFrame: Runner._admit,
     DropAudio: Runner._drop,
     ReleaseTrack: Runner._release,
     HoldCarrier: Runner._hold,

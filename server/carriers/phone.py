@@ -97,8 +97,8 @@ class Line(Protocol):
 
     async def room(self) -> None: ...
 
-    def send(self, message: Message) -> None:
-        """Write at once, room or not."""
+    def send(self, *messages: Message) -> None:
+        """Write at once, room or not, as one."""
 
     def unsent(self) -> int: ...
 
@@ -250,14 +250,12 @@ class PhoneCarrier:
         return self._ending.result() if self._ending.done() else reason
 
     async def _part(self, reason: str) -> None:
-        for message in self.dialect.hang_up(reason):
-            self._line.send(message)
+        self._line.send(*self.dialect.hang_up(reason))
         await self._line.close(_CLOSE_CODES.get(reason, 1000), reason[:100])
 
     def refuse(self, code: str, message: str) -> None:
         """Close the line of a call that gets no session."""
-        for answer in self.dialect.hang_up(code):
-            self._line.send(answer)
+        self._line.send(*self.dialect.hang_up(code))
         # A closing frame holds 123 bytes of reason (RFC 6455 section 5.5), and the message may quote the peer.
         self._line.fail(1008, f"{code}: {message}".encode("ascii", "replace")[:120].decode())
 
@@ -281,8 +279,7 @@ class PhoneCarrier:
         handle = self._handle
         for one in received:
             if isinstance(one, Answer):
-                for message in one.messages:
-                    self._line.send(message)
+                self._line.send(*one.messages)
             elif handle is not None:
                 self._act(handle, one)
             elif isinstance(one, Started):
@@ -396,18 +393,21 @@ class PhoneCarrier:
         entry = self._queue.popleft()
         if isinstance(entry, OutputFrame):
             self._waiting -= len(entry.pcm)
-            self._send_frame(entry)
+            self._send_frames((entry,))
             return
-        for message in self.dialect.send(entry):
-            self._line.send(message)
+        self._line.send(*self.dialect.send(entry))
 
-    def _send_frame(self, frame: OutputFrame) -> None:
+    def _send_frames(self, frames: Sequence[OutputFrame]) -> None:
         """The last gate: no await stands between it and the line."""
+        messages = [message for frame in frames for message in self._through_gate(frame)]
+        if messages:
+            self._line.send(*messages)
+
+    def _through_gate(self, frame: OutputFrame) -> list[Message]:
         if self._gate is None or not self._gate.admits(frame.fence):
             self._counts.add(counters.STALE_AT_GATE)
-            return
-        for message in self.dialect.send_frame(frame):
-            self._line.send(message)
+            return []
+        return self.dialect.send_frame(frame)
 
     def _judge(self) -> None:
         """Tell the session whether the peer takes its audio."""
@@ -439,18 +439,18 @@ class PhoneCarrier:
 
     # --- CarrierPort -------------------------------------------------------------------------------------------------
 
-    def admit(self, frame: OutputFrame) -> None:
-        """Send one frame, or queue it. The first one sets the gate where no flush did."""
+    def admit(self, *frames: OutputFrame) -> None:
+        """Send frames, or queue them. The first one sets the gate where no flush did."""
         if self._gone or self._ending.done():
             return
         if self._gate is None:
-            self._gate = frame.fence
+            self._gate = frames[0].fence
         if not (self._queue or self._paced or self._stopped or self._blocked) and self._line.has_room():
-            # Nothing is ahead of it, so its turn is now.
-            self._send_frame(frame)
+            # Nothing is ahead of them, so their turn is now.
+            self._send_frames(frames)
             return
-        self._queue.append(frame)
-        self._waiting += len(frame.pcm)
+        self._queue.extend(frames)
+        self._waiting += sum(len(frame.pcm) for frame in frames)
         self._pour()
 
     def hold(self) -> None:
@@ -479,8 +479,7 @@ class PhoneCarrier:
     def _tell(self, messages: Sequence[Message]) -> None:
         if self._gone or self._hung_up or self._ending.done():
             return
-        for message in messages:
-            self._line.send(message)
+        self._line.send(*messages)
         if self._line.unsent() > UNSENT_MOST:
             self._give_up(SLOW_CONSUMER)
 

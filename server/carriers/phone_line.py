@@ -19,9 +19,7 @@ class _Wire(Protocol):
 
     async def room(self) -> None: ...
 
-    def send_text(self, text: str) -> None: ...
-
-    def send_bytes(self, payload: bytes) -> None: ...
+    def write(self, *messages: str | bytes) -> None: ...
 
     def unsent(self) -> int: ...
 
@@ -79,12 +77,9 @@ class WebSocketLine:
         """Wait for `has_room`."""
         await self._wire.room()
 
-    def send(self, message: Message) -> None:
+    def send(self, *messages: Message) -> None:
         """Write at once, room or not."""
-        if isinstance(message, str):
-            self._wire.send_text(message)
-        else:
-            self._wire.send_bytes(message)
+        self._wire.write(*messages)
 
     def unsent(self) -> int:
         """Bytes that have not left this machine, or were not acknowledged yet."""

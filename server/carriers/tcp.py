@@ -91,10 +91,10 @@ class TcpLine(asyncio.Protocol):
         """Wait for `has_room`."""
         await self._room.wait()
 
-    def send(self, message: Message) -> None:
+    def send(self, *messages: Message) -> None:
         """Write at once."""
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.write(message if isinstance(message, bytes) else message.encode())
+        if messages and self._transport is not None and not self._transport.is_closing():
+            self._transport.write(b"".join(part if isinstance(part, bytes) else part.encode() for part in messages))
 
     def unsent(self) -> int:
         """Bytes that the kernel has not taken."""

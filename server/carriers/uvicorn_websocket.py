@@ -2,7 +2,7 @@
 
 Stock uvicorn waits for a drained transport before a send, not after, and lets 64 KiB gather in user space and the
 kernel as much as it likes. An interruption cannot take those bytes back. Here nothing gathers in user space beyond one
-message, the kernel takes new bytes only while few are unsent (`TCP_NOTSENT_LOWAT`), and the protocol object itself is
+write, the kernel takes new bytes only while few are unsent (`TCP_NOTSENT_LOWAT`), and the protocol object itself is
 put into the ASGI scope, so that a carrier can wait for room first and decide afterwards what to send.
 """
 
@@ -124,29 +124,25 @@ class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
         """Wait for `has_room`. Returns without suspending where there is room, and when the connection is lost."""
         await self.writable.wait()
 
-    def send_text(self, text: str) -> None:
-        """Write one message at once, where `has_room`; nothing where the connection is closing.
+    def write(self, *messages: str | bytes) -> None:
+        """Write messages (text or binary) at once, as one, where `has_room`; nothing where the connection is closing.
 
-        The same as a send through ASGI, less the five calls in between: 50 times a second and session they count.
+        The same as to send each through ASGI, less the five calls in between and all writes but one: 50 times a second
+        and session they count.
         """
         if self.close_sent or self.disconnected or self.transport.is_closing():
             return
-        payload = text.encode()
-        if self.conn.extensions:
-            self.conn.send_text(payload)
-            self.transport.write(b"".join(self.conn.data_to_send()))
-        elif self.conn.state is State.OPEN:
-            self.transport.write(_header(_TEXT, len(payload)) + payload)
-
-    def send_bytes(self, payload: bytes) -> None:
-        """The same for a binary message."""
-        if self.close_sent or self.disconnected or self.transport.is_closing():
-            return
-        if self.conn.extensions:
-            self.conn.send_binary(payload)
-            self.transport.write(b"".join(self.conn.data_to_send()))
-        elif self.conn.state is State.OPEN:
-            self.transport.write(_header(_BINARY, len(payload)) + payload)
+        parts: list[bytes] = []
+        for message in messages:
+            text = isinstance(message, str)
+            payload = message.encode() if isinstance(message, str) else message
+            if self.conn.extensions:
+                (self.conn.send_text if text else self.conn.send_binary)(payload)
+                parts += self.conn.data_to_send()
+            elif self.conn.state is State.OPEN:
+                parts += (_header(_TEXT if text else _BINARY, len(payload)), payload)
+        if parts:
+            self.transport.write(b"".join(parts))
 
     def take(self, deliver: Callable[[str | bytes], bool]) -> None:
         """From here on every message goes to `deliver` as it is read, those that wait already first.

@@ -112,7 +112,7 @@ class Wire(Protocol):
 
     async def room(self) -> None: ...
 
-    def send_text(self, text: str) -> None: ...
+    def write(self, *messages: str | bytes) -> None: ...
 
     def unsent(self) -> int: ...
 
@@ -293,7 +293,7 @@ class WebSocketCarrier:
         if isinstance(self._wire, _UnknownWire):
             await self._websocket.send_text(text)
         else:
-            self._wire.send_text(text)
+            self._wire.write(text)
 
     def _lose(self, reason: str) -> None:
         """The peer is out of reach: the session, if it still lives, is told so once."""
@@ -385,20 +385,22 @@ class WebSocketCarrier:
         notices) and unsent below."""
         return self._audio_waiting + self._control_waiting + self._wire.unsent()
 
-    def admit(self, frame: OutputFrame) -> None:
-        """Queue one frame. The first frame of the conversation sets the gate where no flush did."""
+    def admit(self, *frames: OutputFrame) -> None:
+        """Queue frames. The first one of the conversation sets the gate where no flush did."""
         if self._gone or self._ending is not None:
             return
-        if self._gate is None and frame.fence.epoch != OUT_OF_BAND:
-            self._gate = frame.fence
+        if self._gate is None:
+            self._gate = next((frame.fence for frame in frames if frame.fence.epoch != OUT_OF_BAND), None)
         if self._at_rest and not (self._media or self._control or self._held) and self._wire.has_room():
-            # Nothing is ahead of it, so its turn is now: no task has to be woken for it.
-            for text in self._through_gate(frame):
-                self._wire.send_text(text)
+            # Nothing is ahead of them, so their turn is now: no task has to be woken for it.
+            texts = [text for frame in frames for text in self._through_gate(frame)]
+            if texts:
+                self._wire.write(*texts)
             return
-        self._serial += 1
-        self._media.append((self._serial, frame))
-        self._audio_waiting += len(frame.pcm)
+        for frame in frames:
+            self._serial += 1
+            self._media.append((self._serial, frame))
+            self._audio_waiting += len(frame.pcm)
         if self._audio_waiting > self._blocked_after and not self._blocked and not self._wire.has_room():
             self._blocked = True
             self._post(CarrierBlocked(self.waiting))
@@ -484,7 +486,7 @@ class _UnknownWire:
     async def room(self) -> None:
         return
 
-    def send_text(self, text: str) -> None:
+    def write(self, *messages: str | bytes) -> None:
         raise NotImplementedError("below another server messages go through ASGI")
 
     def unsent(self) -> int:

@@ -96,11 +96,10 @@ class Wire(asyncio.Transport):
         self._closing = False
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        found = bytes(data).find(DELTA)
-        if found > 0:
+        for part in bytes(data).split(DELTA)[1:]:
             self.frames += 1
             if self.frames <= self._most:
-                self.digest.update(data[found:])
+                self.digest.update(DELTA + part[: part.index(b"}") + 1])
 
     def is_closing(self) -> bool:
         return self._closing

@@ -45,8 +45,8 @@ class Listener(NotebookCarrier):
         if isinstance(notice, ResponseClosed) and notice.response.status == "completed":
             self.over.set()
 
-    def admit(self, frame: OutputFrame) -> None:
-        super().admit(frame)
+    def admit(self, *frames: OutputFrame) -> None:
+        super().admit(*frames)
         self.heard.set()
 
 

@@ -132,8 +132,8 @@ class NotebookCarrier:
         self.calls: list[str] = []
         self.ended: str | None = None
 
-    def admit(self, frame: OutputFrame) -> None:
-        self.frames.append((asyncio.get_running_loop().time(), frame))
+    def admit(self, *frames: OutputFrame) -> None:
+        self.frames += ((asyncio.get_running_loop().time(), frame) for frame in frames)
 
     def hold(self) -> None:
         self.calls.append("hold")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 
 import pytest
@@ -10,12 +11,12 @@ import pytest
 from sessions.core.config import SessionConfig
 from sessions.core.effects import Effect
 from sessions.core.events import AudioArrived, Event, InputClear, ResponseCreate, SpeechProbability
-from sessions.core.notices import InputCleared
+from sessions.core.notices import InputCleared, Notice, PlaybackStarted
 from sessions.core.timeline import TICK_RATE, Ticks, from_ms
 from sessions.handle import SessionHandle
 from sessions.manager import SessionManager
-from sessions.ports import OutputFrame
-from sessions.runner import AT_EASE, BATCH, GRID, SHORT, STRETCH
+from sessions.ports import TOGETHER, OutputFrame
+from sessions.runner import AT_EASE, BATCH, EASE, GRID, SHORT, STRETCH
 from sessions.virtual_clock import run
 from tests.sessions.fakes import CountingEngine, LoudnessPerception, NotebookCarrier
 
@@ -109,9 +110,10 @@ class Chatty(NotebookCarrier):
 
     handle: SessionHandle
 
-    def admit(self, frame: OutputFrame) -> None:
-        super().admit(frame)
-        self.handle.audio(FRAME, 24_000)
+    def admit(self, *frames: OutputFrame) -> None:
+        super().admit(*frames)
+        for _ in frames:
+            self.handle.audio(FRAME, 24_000)
 
 
 def test_what_comes_while_the_session_is_at_work_comes_afterwards() -> None:
@@ -180,15 +182,15 @@ def spoken(config: SessionConfig) -> list[tuple[float, Ticks]]:
     return found
 
 
-def test_who_has_lead_to_spare_is_woken_for_two_frames_at_once_and_when_others_are() -> None:
+def test_who_has_lead_to_spare_is_woken_for_several_frames_at_once_and_when_others_are() -> None:
     config = SessionConfig(turns=None)
     assert config.lead >= AT_EASE * config.frame
     sent = spoken(config)
     first, *later = sorted({at for at, _ in sent})
     assert [at for at, _ in sent].count(first) == config.lead // config.frame, "the lead itself is filled at once"
     assert all(at / GRID == pytest.approx(round(at / GRID)) for at in later)
-    assert len(later) == (50 - config.lead // config.frame) // 2
-    spared = 2 * config.frame + round(GRID * TICK_RATE)
+    assert len(later) == math.ceil((50 - config.lead // config.frame) / EASE)
+    spared = EASE * config.frame + round(GRID * TICK_RATE)
     assert all(config.lead - spared < ahead <= config.lead for at, ahead in sent if at > first)
 
 
@@ -197,6 +199,40 @@ def test_who_has_little_lead_is_woken_for_every_frame_when_it_may_leave() -> Non
     sent = spoken(config)
     assert len({at for at, _ in sent}) == 50 - config.lead // config.frame + 1
     assert all(ahead == pytest.approx(config.lead, abs=1) for _, ahead in sent[config.lead // config.frame :])
+
+
+class Grouping(NotebookCarrier):
+    """Writes down which frames it was given at once, and what came between."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.given: list[object] = []
+
+    def admit(self, *frames: OutputFrame) -> None:
+        super().admit(*frames)
+        self.given.append([frame.sequence for frame in frames])
+
+    def notify(self, notice: Notice) -> None:
+        super().notify(notice)
+        self.given.append(type(notice))
+
+
+def test_frames_with_nothing_between_them_leave_together_and_not_too_many() -> None:
+    carrier = Grouping()
+
+    async def scenario() -> None:
+        manager = SessionManager(CountingEngine(seconds=1.0, delay=0.0), LoudnessPerception())
+        manager.open(carrier, SessionConfig(turns=None)).post(ResponseCreate())
+        await asyncio.sleep(2.0)
+        await manager.close()
+
+    run(scenario())
+    groups = [given for given in carrier.given if isinstance(given, list)]
+    assert [number for group in groups for number in group] == list(range(50))
+    assert max(map(len, groups)) == TOGETHER
+    assert sorted({len(group) for group in groups}) != [1]
+    began = carrier.given.index(PlaybackStarted)
+    assert not any(isinstance(given, list) for given in carrier.given[:began]), "a notice is not overtaken"
 
 
 class Heedful(LoudnessPerception):

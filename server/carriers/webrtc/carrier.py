@@ -386,9 +386,10 @@ class WebRtcCarrier:
 
     # --- CarrierPort -------------------------------------------------------------------------------------------------
 
-    def admit(self, frame: OutputFrame) -> None:
+    def admit(self, *frames: OutputFrame) -> None:
         if self._gone is None and self._ending is None:
-            self._downlink.admit(frame)
+            for frame in frames:
+                self._downlink.admit(frame)
 
     def hold(self) -> None:
         self._downlink.hold()

@@ -299,12 +299,23 @@ def test_who_waits_for_room_is_woken_when_the_peer_is_gone(new_loop: Callable[[]
 @pytest.mark.parametrize("length", [0, 125, 126, 65_535, 65_536])
 def test_a_message_of_any_length_is_written_as_it_is(new_loop: Callable[[], Any], length: int) -> None:
     async def handler(websocket: WebSocket, wire: Any) -> None:
-        wire.send_text("x" * length)
+        wire.write("x" * length)
         await wire.room()
-        wire.send_text("end")
+        wire.write("end")
 
     async def client(peer: Peer) -> None:
         assert await peer.read(lambda text: text == "end") == ["x" * length, "end"]
+
+    serve(new_loop, handler, client)
+
+
+@LOOPS
+def test_messages_that_are_written_at_once_come_as_they_were(new_loop: Callable[[], Any]) -> None:
+    async def handler(websocket: WebSocket, wire: Any) -> None:
+        wire.write("one", b"\x00\xff", "", "x" * 200, "end")
+
+    async def client(peer: Peer) -> None:
+        assert await peer.read(lambda text: text == "end") == ["one", "", "x" * 200, "end"]
 
     serve(new_loop, handler, client)
 

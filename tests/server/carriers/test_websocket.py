@@ -92,10 +92,13 @@ class Wire:
         self.failed: list[tuple[int, str]] = []
         self.failing = asyncio.Event()
         self.left: int | None = None
-        self.write: Callable[[str], None] = lambda text: None
+        self.writes: list[tuple[str, ...]] = []
+        self.put: Callable[[str], None] = lambda text: None
 
-    def send_text(self, text: str) -> None:
-        self.write(text)
+    def write(self, *messages: str) -> None:
+        self.writes.append(messages)
+        for text in messages:
+            self.put(text)
 
     def has_room(self) -> bool:
         return self._open.is_set()
@@ -135,7 +138,7 @@ class Socket:
         self.shut_after: int | None = None
         self.lost = False
         if wire is not None:
-            wire.write = self.write
+            wire.put = self.write
 
     async def receive(self) -> dict[str, Any]:
         return await self.incoming.get()
@@ -372,6 +375,29 @@ async def test_a_frame_of_a_dead_epoch_stops_at_the_gate_and_is_counted(scene: S
     scene.carrier.admit(frame(3, NEW))
     assert await scene.sent() == ["audio 3"]
     assert scene.counts[STALE_AT_GATE] == 3
+
+
+async def test_each_frame_of_those_that_leave_together_passes_the_gate_by_itself(scene: Scene) -> None:
+    await scene.settle()
+    scene.carrier.flush(NEW)
+    await scene.settle()
+    scene.wire.writes.clear()
+    scene.carrier.admit(frame(0, NEW), frame(1, OLD), frame(2, NEW))
+    assert scene.wire.writes == [("audio 0", "audio 2")]
+    assert scene.counts[STALE_AT_GATE] == 1
+
+
+async def test_frames_that_leave_together_wait_together_where_there_is_no_room(scene: Scene) -> None:
+    await scene.settle()
+    scene.wire.shut()
+    scene.carrier.admit(frame(0), frame(1))
+    scene.carrier.admit(frame(2))
+    assert scene.carrier.waiting > 0
+    assert scene.socket.sent == []
+    scene.carrier.flush(NEW)
+    scene.wire.open()
+    assert await scene.sent() == []
+    assert scene.counts["cleared_frames"] == 3
 
 
 async def test_audio_out_of_band_that_comes_first_does_not_shut_out_the_conversation(scene: Scene) -> None:

@@ -67,12 +67,13 @@ class PlayedLine:
     async def room(self) -> None:
         await self.free.wait()
 
-    def send(self, message: Message) -> None:
+    def send(self, *messages: Message) -> None:
         loop = asyncio.get_running_loop()
-        self.sent.append((loop.time(), message))
-        # Timers that are due together fire in no order, so each takes what is oldest.
-        self._there.append(message)
-        loop.call_later(self.delay, self._arrive)
+        for message in messages:
+            self.sent.append((loop.time(), message))
+            # Timers that are due together fire in no order, so each takes what is oldest.
+            self._there.append(message)
+            loop.call_later(self.delay, self._arrive)
 
     def _arrive(self) -> None:
         message = self._there.popleft()

@@ -14,6 +14,7 @@ from sessions.core.timeline import Word, from_ms
 from sessions.handle import SessionHandle
 from sessions.journal import Recorder
 from sessions.manager import SessionManager
+from sessions.ports import OutputFrame
 from sessions.virtual_clock import VirtualClockLoop, run
 from tests.sessions.fakes import CountingEngine, LoudnessPerception, NotebookCarrier
 
@@ -60,13 +61,13 @@ def acknowledged(root: Path) -> Path:
     class Reporting(NotebookCarrier):
         handle: SessionHandle
 
-        def admit(self, frame: object) -> None:
-            super().admit(frame)  # type: ignore[arg-type]
-            _, sent = self.frames[-1]
-            report = PlaybackReported(sent.response, sent.end)
+        def admit(self, *frames: OutputFrame) -> None:
+            super().admit(*frames)
             loop = asyncio.get_running_loop()
-            placed = sent.placed_at / 48_000 + (sent.end - sent.start) / 48_000
-            loop.call_at(max(loop.time(), placed + 0.15), self.handle.post, report)
+            for sent in frames:
+                report = PlaybackReported(sent.response, sent.end)
+                placed = sent.placed_at / 48_000 + (sent.end - sent.start) / 48_000
+                loop.call_at(max(loop.time(), placed + 0.15), self.handle.post, report)
 
     async def scenario() -> None:
         manager = SessionManager(CountingEngine(seconds=4.0), LoudnessPerception(), recorder=Recorder(root))
