@@ -10,12 +10,14 @@ beyond the band's edge, the way down folds back to where it is missing. Telephon
 keeps its whole band, up to an error of -75 dB, which no filter of this length that ends before the edge can do. What it
 costs: of a tone just above the edge something folds back to just below it.
 
-Coefficients are multiples of 2**-20, kept with the samples in float64, where sums of such products are exact. A sample
-therefore does not depend on how the stream was cut into chunks, nor on the order in which a BLAS adds.
+Coefficients are multiples of 2**-20, multiplied with the samples in float64, where sums of such products are exact. A
+sample therefore does not depend on how the stream was cut into chunks, nor on what goes through beside it, nor on the
+order in which a BLAS adds.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import erfc, gcd, sqrt
@@ -41,8 +43,9 @@ _NODES = 64
 """Of the sum that stands for the integral over the edge."""
 _SCALE_BITS = 20
 _FEW_PHASES = 8
-_BLOCK = 32
+_BLOCK = 24
 """About how many outputs one matrix makes: with more the zeros in it cost more than the calls that they save."""
+_NOTHING: Samples = np.zeros(0, np.int16)
 _AT_ONCE = 250_000
 """Multiplications in one product; a larger one a BLAS would share among threads, which costs more than it gains."""
 
@@ -80,43 +83,78 @@ def _filter(up: int, down: int) -> tuple[int, Floats]:
     return half, rows
 
 
-@lru_cache(maxsize=64)
-def _block(up: int, down: int) -> tuple[int, Floats]:
-    """Outputs of a block, and the matrix that makes them, shape (inputs, outputs), from inputs `down / up` as many.
+@dataclass(frozen=True, slots=True, eq=False)
+class _Plan:
+    """What all lanes of one ratio share."""
 
-    The first output is of phase 0. A row is an input; the first is the one that weighs first in output 0.
-    """
-    _, rows = _filter(up, down)
+    up: int
+    down: int
+    half: int
+    """Reach of the filter to each side, in input samples; 0: samples pass through."""
+    rows: Floats
+    """Coefficients per phase, see `_filter`."""
+    matrix: Floats
+    """Makes a block of outputs, the first of phase 0, shape (inputs, outputs); the first input is the one that weighs
+    first in the first output."""
+    size: int
+    """Outputs of a block; 0: there are too many phases for blocks, or nothing to do."""
+    hop: int
+    """Inputs from one block to the next."""
+    gap: Samples
+    """Silence, as much as a block has inputs."""
+
+    def due(self, inputs: int) -> int:
+        """How many outputs lie before the end of the first `inputs` inputs."""
+        return -(-inputs * self.up // self.down)
+
+    def begins(self, produced: int) -> int:
+        """The oldest input that the outputs from number `produced` on need, made in whole rounds of phases."""
+        return produced // self.up * self.down - self.half + 1
+
+    def blocks(self, inputs: Samples, count: int) -> Samples:
+        """So many blocks, one behind the other, of inputs that reach to the end of the last."""
+        heard = np.ndarray(
+            (count, len(self.matrix)), np.int16, inputs, 0, (self.hop * inputs.itemsize, inputs.itemsize)
+        )
+        most = max(1, _AT_ONCE // self.matrix.size)
+        made = [
+            _rounded(heard[at : at + most].astype(np.float64) @ self.matrix).ravel() for at in range(0, count, most)
+        ]
+        return made[0] if len(made) == 1 else np.concatenate((_NOTHING, *made))
+
+    def singly(self, inputs: Samples, first: int, count: int) -> Samples:
+        """So many outputs from number `first` on, whatever their phases, of inputs that begin where those `begins`."""
+        if not count:
+            return _NOTHING
+        places, phases = np.divmod(np.arange(first, first + count) * self.down, self.up)
+        windows = sliding_window_view(inputs, self.rows.shape[1])[places - self.half + 1 - self.begins(first)]
+        return _rounded(np.einsum("ij,ij->i", windows, self.rows[phases]))
+
+
+@lru_cache(maxsize=64)
+def _plan(up: int, down: int) -> _Plan:
+    none, nothing = np.zeros((0, 0)), np.zeros(0, np.int16)
+    if up == down:
+        return _Plan(up, down, 0, none, none, 0, 0, nothing)
+    half, rows = _filter(up, down)
+    if up > _FEW_PHASES:
+        return _Plan(up, down, half, rows, none, 0, 0, nothing)
     periods = max(1, _BLOCK // up)
     matrix = np.zeros(((periods - 1) * down + (up - 1) * down // up + rows.shape[1], periods * up))
     for output in range(periods * up):
         inputs, phase = divmod(output * down, up)
         matrix[inputs : inputs + rows.shape[1], output] = rows[phase]
     matrix.setflags(write=False)
-    return periods * up, matrix
+    return _Plan(up, down, half, rows, matrix, periods * up, periods * down, np.zeros(len(matrix), np.int16))
 
 
-@lru_cache(maxsize=256)
-def _places(blocks: int, hop: int, width: int) -> NDArray[np.intp]:
-    """Where the inputs of so many blocks lie, `hop` apart, shape (blocks, width)."""
-    places: NDArray[np.intp] = np.arange(blocks)[:, None] * hop + np.arange(width)
-    places.setflags(write=False)
-    return places
-
-
-def _every(step: int, samples: Floats, taps: Floats, count: int) -> Floats:
-    """`count` sums of `taps` over `samples`, `step` samples apart, shape (count,).
-
-    Sample and tap meet only where their remainders by `step` are equal, so each remainder is a short correlation of its
-    own and nothing is computed that is thrown away. Every sum is exact: the order of adding changes nothing.
-    """
-    if step == 1:
-        return np.correlate(samples, taps, "valid")
-    total = np.zeros(count)
-    for remainder in range(min(step, len(taps))):
-        part = taps[remainder::step]
-        total += np.correlate(samples[remainder::step][: count + len(part) - 1], part, "valid")
-    return total
+def _rounded(sums: Floats) -> Samples:
+    """To samples, what is beyond full scale to full scale; `sums` is used up."""
+    sums += 0.5
+    whole = np.floor(sums, out=sums).astype(np.int32)
+    np.maximum(whole, -32768, out=whole)
+    np.minimum(whole, 32767, out=whole)
+    return whole.astype(np.int16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +163,7 @@ class LaneState:
 
     consumed: int
     produced: int
-    held: Floats
-    held_at: int
+    held: Samples
 
 
 class Resampler:
@@ -145,21 +182,13 @@ class Resampler:
         common = gcd(in_rate, out_rate)
         self.in_rate = in_rate
         self.out_rate = out_rate
-        self._up = out_rate // common
-        self._down = in_rate // common
-        self._half, self._rows = (0, np.ones((1, 1))) if in_rate == out_rate else _filter(self._up, self._down)
-        self._few = self._half > 0 and self._up <= _FEW_PHASES
-        self._size, self._matrix = _block(self._up, self._down) if self._few else (0, np.ones((1, 1)))
-        self.consumed = 0
-        self.produced = 0
-        self._held: Floats = np.zeros(0)
-        self._held_at = 0
+        self._plan = _plan(out_rate // common, in_rate // common)
         self.reset()
 
     @property
     def delay(self) -> int:
         """Input samples that must follow an instant before its output is given."""
-        return self._half
+        return self._plan.half
 
     @property
     def pending(self) -> int:
@@ -168,88 +197,97 @@ class Resampler:
 
     def state(self) -> LaneState:
         """Where the stream stands; the lane may go on and be taken back to it by `restore`."""
-        return LaneState(self.consumed, self.produced, self._held, self._held_at)
+        return LaneState(self.consumed, self.produced, self._held)
 
     def restore(self, state: LaneState) -> None:
         """Go on from `state`, which a lane of the same rates gave."""
         self.consumed, self.produced = state.consumed, state.produced
         # No array is ever written to, so it is still what it was.
-        self._held, self._held_at = state.held, state.held_at
+        self._held = state.held
 
     def reset(self) -> None:
         """Forget everything; the next sample is the first of a new stream."""
         self.consumed = 0
         self.produced = 0
-        # Silence before the first sample, as far as the filter reaches back.
-        self._held = np.zeros(max(self._half - 1, 0))
-        self._held_at = -len(self._held)
+        # From the oldest input on that the next output needs: silence, as far as the filter reaches back.
+        self._held = np.zeros(max(self._plan.half - 1, 0), np.int16)
 
     def process(self, samples: Samples) -> Samples:
         """The outputs that `samples`, shape (n,), int16, complete: shape (m,), int16, m may be 0."""
+        return process([self], [samples])[0]
+
+    def skip(self, samples: Samples) -> int:
+        """As `process`, without making the outputs. Returns how many there would have been."""
+        skipped = self.ready(len(samples))
         self.consumed += len(samples)
-        if self._half == 0:
-            self.produced += len(samples)
-            return samples
-        self._held = np.concatenate((self._held, samples))
-        return self._emit(self.due(max(self.consumed - self._half, 0)))
+        self._give(skipped, np.concatenate((self._held, samples)))
+        return skipped
 
     def flush(self) -> Samples:
         """The rest of the stream, shape (`pending`,), as if silence followed; then the lane is reset."""
-        if self._half == 0:
-            self.reset()
-            return np.zeros(0, dtype=np.int16)
-        self._held = np.concatenate((self._held, np.zeros(self._half)))
-        rest = self._emit(self.due(self.consumed))
+        [rest] = _emit([self], [np.zeros(self._plan.half, np.int16)], [self.pending])
         self.reset()
         return rest
 
     def due(self, inputs: int) -> int:
         """How many outputs lie before the end of the first `inputs` input samples."""
-        return -(-inputs * self._up // self._down)
+        return self._plan.due(inputs)
 
-    def _emit(self, until: int) -> Samples:
-        first, count = self.produced, until - self.produced
-        if count <= 0:
-            return np.zeros(0, dtype=np.int16)
-        if self._few and first % self._up == 0:
-            # The last block may reach beyond what is there: its outputs that are kept give weight only to what is.
-            blocks = -(-count // self._size)
-            most = max(1, _AT_ONCE // self._matrix.size)
-            parts = [self._blocks(first + at * self._size, min(most, blocks - at)) for at in range(0, blocks, most)]
-            sums = (parts[0] if len(parts) == 1 else np.concatenate(parts))[:count]
-        else:
-            sums = self._sums(first, count)
-        self.produced = until
-        keep = until * self._down // self._up - self._half + 1 - self._held_at
-        if keep > 0:
-            self._held = self._held[keep:]
-            self._held_at += keep
-        sums += 0.5
-        np.floor(sums, out=sums)
-        np.maximum(sums, -32768.0, out=sums)
-        np.minimum(sums, 32767.0, out=sums)
-        return sums.astype(np.int16)
+    def ready(self, inputs: int) -> int:
+        """How many outputs the next `inputs` input samples complete."""
+        reached = self.consumed + inputs - self._plan.half
+        return self._plan.due(reached) - self.produced if reached > 0 else 0
 
-    def _blocks(self, first: int, blocks: int) -> Floats:
-        """So many blocks of outputs from `first` on, which is of phase 0; not rounded."""
-        begin = first * self._down // self._up - self._half + 1 - self._held_at
-        places = _places(blocks, self._size * self._down // self._up, self._matrix.shape[0])
-        sums: Floats = (self._held[begin:].take(places, mode="clip") @ self._matrix).ravel()
-        return sums
+    def _give(self, count: int, inputs: Samples) -> None:
+        """So many more outputs are made of `inputs`: what was held, and what followed."""
+        begins = self._plan.begins
+        before, self.produced = self.produced, self.produced + count
+        if self._plan.half:
+            # A copy, for `inputs` may be a part of far more.
+            self._held = inputs[begins(self.produced) - begins(before) :].copy()
 
-    def _sums(self, first: int, count: int) -> Floats:
-        """Outputs `first` and so many after it, not rounded: any number of any phase."""
-        taps = self._rows.shape[1]
-        if not self._few:
-            places, phases = np.divmod(np.arange(first, first + count) * self._down, self._up)
-            windows = sliding_window_view(self._held, taps)[places - self._half + 1 - self._held_at]
-            ragged: Floats = np.einsum("ij,ij->i", windows, self._rows[phases])
-            return ragged
-        sums = np.empty(count)
-        for offset in range(min(self._up, count)):
-            inputs, phase = divmod((first + offset) * self._down, self._up)
-            begin = inputs - self._half + 1 - self._held_at
-            outputs = -(-(count - offset) // self._up)
-            stretch = self._held[begin : begin + (outputs - 1) * self._down + taps]
-            sums[offset :: self._up] = _every(self._down, stretch, self._rows[phase], outputs)
-        return sums
+
+def process(lanes: Sequence[Resampler], stretches: Sequence[Samples]) -> list[Samples]:
+    """What `Resampler.process` gives for each stretch and its lane, together: many cost a fraction of one by one.
+
+    Raises ValueError for lanes that have not all the same rates.
+    """
+    counts = []
+    for lane, samples in zip(lanes, stretches, strict=True):
+        if lane.in_rate != lanes[0].in_rate or lane.out_rate != lanes[0].out_rate:
+            raise ValueError("the rates of the lanes differ; give those of each pair of rates by themselves")
+        counts.append(lane.ready(len(samples)))
+        lane.consumed += len(samples)
+    return _emit(lanes, stretches, counts)
+
+
+def _emit(lanes: Sequence[Resampler], stretches: Sequence[Samples], counts: Sequence[int]) -> list[Samples]:
+    """So many more outputs of each of `lanes`, which have the same rates, from what it holds and what follows."""
+    if not lanes:
+        return []
+    plan = lanes[0]._plan
+    given: list[Samples] = []
+    if not plan.size:
+        for lane, samples, count in zip(lanes, stretches, counts, strict=True):
+            heard = np.concatenate((lane._held, samples)) if plan.half else samples
+            given.append(plan.singly(heard, lane.produced, count) if plan.half else samples)
+            lane._give(count, heard)
+        return given
+    # Behind each other, each from a multiple of `hop` on: so the blocks of all lie `hop` apart. What a block that
+    # reaches beyond its lane finds there has no weight in the outputs that are kept.
+    pieces: list[Samples] = []
+    begins: list[int] = []
+    end = blocks = 0
+    for lane, samples, count in zip(lanes, stretches, counts, strict=True):
+        begins.append(end)
+        blocks = end // plan.hop - (-(lane.produced % plan.up + count) // plan.size)
+        length = len(lane._held) + len(samples)
+        pieces += (lane._held, samples, plan.gap[: -length % plan.hop])
+        end += length + -length % plan.hop
+    heard = np.concatenate((*pieces, plan.gap))
+    made = plan.blocks(heard, blocks)
+    for lane, samples, count, begin in zip(lanes, stretches, counts, begins, strict=True):
+        first = begin // plan.hop * plan.size + lane.produced % plan.up
+        given.append(made[first : first + count])
+        lane._give(count, heard[begin : begin + len(lane._held) + len(samples)])
+    return given

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from codec.resample import Resampler
+from codec.resample import Resampler, process
 
 RATES = [8000, 12000, 16000, 22050, 24000, 32000, 44100, 48000]
 PAIRS = [(a, b) for a in RATES for b in RATES]
@@ -56,6 +56,50 @@ def test_any_cut_of_the_stream_gives_the_same_samples(pair: tuple[int, int], siz
         assert lane.produced + lane.pending == -(-at * pair[1] // pair[0])
         assert lane.pending <= -(-lane.delay * pair[1] // pair[0])
     assert np.array_equal(np.concatenate([*parts, lane.flush()]), whole(Resampler(*pair), samples))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    pair=st.sampled_from(PAIRS),
+    steps=st.lists(st.lists(st.integers(0, 900), min_size=4, max_size=4), min_size=1, max_size=6),
+    seed=st.integers(0, 1000),
+)
+def test_lanes_that_go_through_together_give_what_each_gives_by_itself(
+    pair: tuple[int, int], steps: list[list[int]], seed: int
+) -> None:
+    # A lane that is further on than the others has another phase.
+    lanes, alone = ([Resampler(*pair) for _ in range(4)] for _ in range(2))
+    lanes[3].process(noise(101))
+    alone[3].process(noise(101))
+    for step, sizes in enumerate(steps):
+        stretches = [noise(size, seed + 4 * step + number) for number, size in enumerate(sizes)]
+        together = process(lanes, stretches)
+        for lane, other, samples, out in zip(lanes, alone, stretches, together, strict=True):
+            assert np.array_equal(out, other.process(samples))
+            assert (lane.consumed, lane.produced) == (other.consumed, other.produced)
+    for lane, other in zip(lanes, alone, strict=True):
+        assert np.array_equal(lane.flush(), other.flush())
+
+
+def test_no_lanes_give_nothing_and_lanes_of_different_rates_are_refused() -> None:
+    assert process([], []) == []
+    with pytest.raises(ValueError, match="rates of the lanes differ"):
+        process([Resampler(8000, 16000), Resampler(24000, 16000)], [noise(10), noise(10)])
+
+
+@settings(max_examples=40, deadline=None)
+@given(pair=st.sampled_from(PAIRS), sizes=st.lists(st.integers(0, 900), min_size=3, max_size=6))
+def test_what_follows_skipped_samples_is_what_it_is_after_them(pair: tuple[int, int], sizes: list[int]) -> None:
+    lane, other = Resampler(*pair), Resampler(*pair)
+    for number, size in enumerate(sizes):
+        samples = noise(size, number)
+        expected = other.process(samples)
+        assert lane.ready(size) == len(expected)
+        if number % 2:
+            assert np.array_equal(lane.process(samples), expected)
+        else:
+            assert lane.skip(samples) == len(expected)
+    assert np.array_equal(lane.flush(), other.flush())
 
 
 def test_single_samples_give_the_same_as_one_chunk() -> None:
