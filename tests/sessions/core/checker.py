@@ -315,7 +315,7 @@ class Checker:
         event, effects = step.event, step.effects
         self.now = step.now
         if self.over:
-            require(effects == [Count(counters.AFTER_CLOSE)], "8", f"after close {event} made {effects}")
+            require(effects == [Count(counters.AFTER_CLOSE)], "8", lambda: f"after close {event} made {effects}")
             return
         self._event = event
         counted: dict[str, int] = {}
@@ -339,7 +339,8 @@ class Checker:
             run(event)
         flushed: Fence | None = None
         for effect in effects:
-            require(not self.over, "8", f"{effect} after the end")
+            if self.over:
+                raise Violation("8", f"{effect} after the end")
             if self.beside.effect(effect, self.sequence, self.attached and not self.blocked):
                 require(flushed is None, "1", "an epoch's edge without a flush")
                 self.sequence += isinstance(effect, AdmitFrame)
@@ -367,10 +368,10 @@ class Checker:
         self._settle_step(event, effects)
 
     def _settle_step(self, event: Event, effects: list[Any]) -> None:
-        require(not self._must_end, "1", f"{event} began no epoch")
+        require(not self._must_end, "1", lambda: f"{event} began no epoch")
         if isinstance(event, OwnershipTaken) and event.incarnation == self.incarnation:
             answers = self._counted.get(counters.OLD_OWNER) or not self.asked
-            require(answers, "alive", f"a perception that is gone is asked for {self.asked}")
+            require(answers, "alive", lambda: f"a perception that is gone is asked for {self.asked}")
         if self._stale_expected is not None:
             raise Violation("7", f"{event} is nobody's and was not dropped")
         require(not self._counted.get(counters.LEDGER_FAULT), "2", "the core itself found its ledger wrong")
@@ -378,14 +379,14 @@ class Checker:
             require(
                 not any(type(e) in (AdvanceEpoch, FlushCarrier, CancelResponse, StartResponse) for e in effects),
                 "5",
-                f"{event} was refused and still had effects",
+                lambda: f"{event} was refused and still had effects",
             )
         lane = self.lane
         if lane is not None and lane.told and lane.spoken:
             start, _ = self.words.get(lane.told[-1], (0, 0))
             if lane.base is not None:
                 start -= lane.base
-            require(start < lane.admitted, "3", f"{lane.told[-1]!r} was told before its audio was sent")
+            require(start < lane.admitted, "3", lambda: f"{lane.told[-1]!r} was told before its audio was sent")
         if not self.over:
             self.beside.settle(self.attached and not self.blocked)
             self._alive()
@@ -401,18 +402,20 @@ class Checker:
             stuck = stuck or (lane.done and left == 0)
         self.starving = (now if self.starving is None else self.starving) if stuck else None
         waited = 0 if self.starving is None else now - self.starving
-        require(waited <= PATIENCE, "alive", f"{lane} could go on for {waited} ticks")
+        require(waited <= PATIENCE, "alive", lambda: f"{lane} could go on for {waited} ticks")
         if self._counted.get(counters.EMPTY_TURNS):
             self.owing = False
         owes = self.owing and lane is None and not self.asked & self.finals
         self.unanswered = (now if self.unanswered is None else self.unanswered) if owes else None
         waited = 0 if self.unanswered is None else now - self.unanswered
-        require(waited <= PATIENCE, "alive", f"a turn was not answered for {waited} ticks")
+        require(waited <= PATIENCE, "alive", lambda: f"a turn was not answered for {waited} ticks")
         require(not self.held or now - self.held_at <= HOLD_MAX, "alive", "a hold was never decided")
         quiet = now - self.live_at
-        require(self.floor is None or quiet <= FLOOR_MAX, "alive", f"{self.floor} is open without input for {quiet}")
+        require(
+            self.floor is None or quiet <= FLOOR_MAX, "alive", lambda: f"{self.floor} is open without input for {quiet}"
+        )
         alone = 0 if self.lost_at is None else now - self.lost_at
-        require(alone <= self.grace + PATIENCE, "alive", f"without a carrier for {alone} ticks")
+        require(alone <= self.grace + PATIENCE, "alive", lambda: f"without a carrier for {alone} ticks")
 
     def _rest(self, event: Event) -> None:
         """A user who says nothing after a reply is taken at their silence in time, and never before."""
@@ -428,17 +431,17 @@ class Checker:
         else:
             waited = self.now - max(self.stirred, self.loud_at)
             late = from_ms(turns.idle_timeout_ms) + IDLE_LATE
-            require(waited <= late, "alive", f"the user's silence has lasted {waited} ticks")
+            require(waited <= late, "alive", lambda: f"the user's silence has lasted {waited} ticks")
 
     def _timed_out(self, notice: InputTimedOut) -> None:
         turns = self.config.turns
-        require(isinstance(self._event, TimerDue), "5", f"{notice} by {self._event}")
-        require(turns is not None and turns.idle_timeout_ms is not None, "5", f"{notice}, but silence may last")
-        require(self.floor is None and self.lane is None, "floor", f"{notice} while somebody has the floor")
+        require(isinstance(self._event, TimerDue), "5", lambda: f"{notice} by {self._event}")
+        require(turns is not None and turns.idle_timeout_ms is not None, "5", lambda: f"{notice}, but silence may last")
+        require(self.floor is None and self.lane is None, "floor", lambda: f"{notice} while somebody has the floor")
         if turns is not None and turns.idle_timeout_ms is not None:
             waited = self.now - self.stirred
-            require(waited >= from_ms(turns.idle_timeout_ms), "5", f"{notice} after {waited} ticks of silence")
-        require(notice.start <= notice.end <= self.watermark, "3", f"{notice} at watermark {self.watermark}")
+            require(waited >= from_ms(turns.idle_timeout_ms), "5", lambda: f"{notice} after {waited} ticks of silence")
+        require(notice.start <= notice.end <= self.watermark, "3", lambda: f"{notice} at watermark {self.watermark}")
         self.replied = False
 
     # --- events ----------------------------------------------------------------------------------------------------
@@ -472,7 +475,7 @@ class Checker:
 
     def _ownership_taken(self, event: OwnershipTaken) -> None:
         if event.incarnation <= self.incarnation:
-            require(self._counted.get(counters.OLD_OWNER, 0) == 1, "7", f"{event} was not refused")
+            require(self._counted.get(counters.OLD_OWNER, 0) == 1, "7", lambda: f"{event} was not refused")
             return
         self.incarnation = self.beside.incarnation = event.incarnation
         self.sequence = 0
@@ -507,14 +510,14 @@ class Checker:
         length = event.end - event.start
         faults = self._counted.get(counters.ENGINE_FAULT, 0)
         if agent is None:
-            require(self._counted.get(counters.STALE_AUDIO, 0) == 1, "7", f"{event} was not refused")
+            require(self._counted.get(counters.STALE_AUDIO, 0) == 1, "7", lambda: f"{event} was not refused")
             self._stale_expected = (event.response, event.start, event.end)
             self.totals["generated"] += length
             self.totals["stale"] += length
         elif agent.done or event.start != agent.generated or length <= 0:
-            require(faults == 1, "3", f"{event} breaks the content of {agent.id} and was taken")
+            require(faults == 1, "3", lambda: f"{event} breaks the content of {agent.id} and was taken")
         else:
-            require(faults == 0, "3", f"{event} was not taken")
+            require(faults == 0, "3", lambda: f"{event} was not taken")
             agent.generated = event.end
             self.totals["generated"] += length
 
@@ -533,7 +536,7 @@ class Checker:
         length = event.end - event.start
         self.totals["generated"] += length
         if event.fence.order != (self.incarnation, self.epoch):
-            require(self._counted.get(counters.STALE_AUDIO, 0) == 1, "7", f"{event} was not refused")
+            require(self._counted.get(counters.STALE_AUDIO, 0) == 1, "7", lambda: f"{event} was not refused")
             self._stale_expected = ("duplex", event.start, event.end)
             self.totals["stale"] += length
         elif event.text:
@@ -543,9 +546,9 @@ class Checker:
         agent = self.agents.get(event.response)
         bad = self._counted.get(counters.BAD_REPORT, 0)
         if agent is None or agent.ended or not agent.reported <= event.position <= agent.admitted:
-            require(bad == 1, "3", f"{event} cannot be true and was taken")
+            require(bad == 1, "3", lambda: f"{event} cannot be true and was taken")
             return
-        require(bad == 0, "3", f"{event} was not taken")
+        require(bad == 0, "3", lambda: f"{event} was not taken")
         if agent.reported_at is None or event.position > agent.reported:
             agent.reported, agent.reported_at, agent.stands = event.position, self.now, False
         elif self.now - agent.reported_at >= from_ms(20):
@@ -556,37 +559,45 @@ class Checker:
             self.asked.remove(event.request)
             self.taken.add(event.request)
         else:
-            require(self._counted.get(counters.LATE_ANSWER, 0) == 1, "5", f"nobody waits for {event}")
+            require(self._counted.get(counters.LATE_ANSWER, 0) == 1, "5", lambda: f"nobody waits for {event}")
             self.refused.add(event.request)
 
     # --- the gate --------------------------------------------------------------------------------------------------
 
     def _admit_frame(self, frame: AdmitFrame) -> None:
-        require(frame.fence.order == (self.incarnation, self.epoch), "1", f"{frame} under epoch {self.epoch}")
+        require(frame.fence.order == (self.incarnation, self.epoch), "1", lambda: f"{frame} under epoch {self.epoch}")
         agent = self.agents.get(frame.response)
         if agent is None:
             raise Violation("1", f"{frame} of a response that nobody began")
-        require(not agent.dead, "1", f"{frame} of a response that is over")
-        require(agent.opened, "1", f"{frame} of a response that nobody was told of")
-        require(agent.fence is None or agent.fence == frame.fence, "1", f"{frame} re-labels {agent.fence}")
-        require(not self.held, "hold", f"{frame} on hold")
-        require(self.attached and not self.blocked, "1", f"{frame} to a carrier that does not take it")
-        require(self._first_allowed(agent), "floor", f"{frame} while the user has the floor")
-        require(frame.sequence == self.sequence, "3", f"sequence {frame.sequence} after {self.sequence - 1}")
-        require(frame.start == agent.admitted < frame.end, "3", f"{frame} after content {agent.admitted}")
-        require(frame.end - frame.start <= self.config.frame, "3", f"{frame} is longer than a frame")
+        require(not agent.dead, "1", lambda: f"{frame} of a response that is over")
+        require(agent.opened, "1", lambda: f"{frame} of a response that nobody was told of")
+        require(agent.fence is None or agent.fence == frame.fence, "1", lambda: f"{frame} re-labels {agent.fence}")
+        require(not self.held, "hold", lambda: f"{frame} on hold")
+        require(self.attached and not self.blocked, "1", lambda: f"{frame} to a carrier that does not take it")
+        require(self._first_allowed(agent), "floor", lambda: f"{frame} while the user has the floor")
+        require(frame.sequence == self.sequence, "3", lambda: f"sequence {frame.sequence} after {self.sequence - 1}")
+        require(frame.start == agent.admitted < frame.end, "3", lambda: f"{frame} after content {agent.admitted}")
+        require(frame.end - frame.start <= self.config.frame, "3", lambda: f"{frame} is longer than a frame")
         if not self.owns_turns:
-            require(frame.end <= agent.generated, "3", f"{frame} of {agent.generated} generated")
-            require((frame.source, frame.source_start) == (agent.id, frame.start), "3", f"{frame} from a wrong place")
+            require(frame.end <= agent.generated, "3", lambda: f"{frame} of {agent.generated} generated")
+            require(
+                (frame.source, frame.source_start) == (agent.id, frame.start),
+                "3",
+                lambda: f"{frame} from a wrong place",
+            )
         elif agent.base is None:
             agent.base = frame.source_start - frame.start
         else:
-            require(agent.base == frame.source_start - frame.start, "3", f"{frame} jumps on the engine's track")
-        require(not agent.released, "2", f"{frame} of a released track")
-        require(frame.item == agent.item, "3", f"{frame} of another item than {agent.item}")
-        require(frame.placed_at == max(self.now, self.clock), "3", f"{frame} belongs at {max(self.now, self.clock)}")
+            require(agent.base == frame.source_start - frame.start, "3", lambda: f"{frame} jumps on the engine's track")
+        require(not agent.released, "2", lambda: f"{frame} of a released track")
+        require(frame.item == agent.item, "3", lambda: f"{frame} of another item than {agent.item}")
+        require(
+            frame.placed_at == max(self.now, self.clock), "3", lambda: f"{frame} belongs at {max(self.now, self.clock)}"
+        )
         length = frame.end - frame.start
-        require(frame.placed_at + length <= self.now + self.lead, "3", f"{frame} is ahead of the lead at {self.now}")
+        require(
+            frame.placed_at + length <= self.now + self.lead, "3", lambda: f"{frame} is ahead of the lead at {self.now}"
+        )
         self.sequence += 1
         self.clock = frame.placed_at + length
         agent.admitted = frame.end
@@ -600,21 +611,23 @@ class Checker:
 
     def _advance_epoch(self, effect: AdvanceEpoch) -> None:
         require(effect.fence.incarnation == self.incarnation, "7", "the incarnation changed under way")
-        require(effect.fence.epoch == self.epoch + 1, "3", f"epoch {effect.fence.epoch} after {self.epoch}")
+        require(effect.fence.epoch == self.epoch + 1, "3", lambda: f"epoch {effect.fence.epoch} after {self.epoch}")
         self.epoch = effect.fence.epoch
         self._must_end = False
         event = self._event
         ends = isinstance(event, Close | OwnershipLost | OwnershipTaken | CarrierLost | CarrierAttached | EngineFailed)
         if isinstance(event, TimerDue) and event.name == "grace":
             ends = self.lost_at is not None and self.now - self.lost_at >= self.grace
-        require(ends or self.something, "5", f"{event} began epoch {self.epoch} with nothing to interrupt")
+        require(ends or self.something, "5", lambda: f"{event} began epoch {self.epoch} with nothing to interrupt")
         if isinstance(event, ResponseCancel) and event.response is not None:
             named = self.lane is not None and self.lane.id == event.response
-            require(named, "5", f"{event} names something finished")
-        require(not isinstance(event, PlaybackReported | ItemDelete | InputClear), "5", f"{event} began an epoch")
+            require(named, "5", lambda: f"{event} names something finished")
+        require(
+            not isinstance(event, PlaybackReported | ItemDelete | InputClear), "5", lambda: f"{event} began an epoch"
+        )
 
     def _flush(self, effect: FlushCarrier) -> None:
-        require(effect.fence.order == (self.incarnation, self.epoch), "1", f"a flush to {effect.fence}")
+        require(effect.fence.order == (self.incarnation, self.epoch), "1", lambda: f"a flush to {effect.fence}")
         self.held = False
         if not isinstance(self._event, CarrierLost | CarrierAttached | OwnershipTaken | ItemTruncate):
             self.owing = False  # whoever was interrupted, or cancelled, gets no answer; a lost carrier may come back
@@ -639,16 +652,18 @@ class Checker:
     # --- the engine ------------------------------------------------------------------------------------------------
 
     def _begin(self, response: str) -> Agent:
-        require(response not in self.agents, "3", f"{response} began twice")
+        require(response not in self.agents, "3", lambda: f"{response} began twice")
         agent = self.agents[response] = Agent(response, self.acknowledged, self.delay)
         self.order.append(agent)
         return agent
 
     def _start_response(self, effect: StartResponse) -> None:
-        require(self.config.responses, "8", f"{effect.response} in a session that only listens")
-        require(effect.fence.order == (self.incarnation, self.epoch), "1", f"{effect.response} under {effect.fence}")
+        require(self.config.responses, "8", lambda: f"{effect.response} in a session that only listens")
+        require(
+            effect.fence.order == (self.incarnation, self.epoch), "1", lambda: f"{effect.response} under {effect.fence}"
+        )
         agent = self.agents.get(effect.response) or self._begin(effect.response)
-        require(agent.fence is None and not agent.dead, "3", f"{effect.response} was started twice")
+        require(agent.fence is None and not agent.dead, "3", lambda: f"{effect.response} was started twice")
         agent.fence = effect.fence
         agent.credit = effect.credit
         self._history(effect)
@@ -656,7 +671,7 @@ class Checker:
     def _history(self, effect: StartResponse) -> None:
         told = [e.text for e in effect.context if e.role == "assistant" and e.kind == "message" and "w" in e.text]
         expected = [text for agent in self.order if not agent.deleted and (text := self.kept(agent))]
-        require(told == expected, "4", f"the history says {told}, heard was {expected}")
+        require(told == expected, "4", lambda: f"the history says {told}, heard was {expected}")
         asked = [
             word
             for e in effect.context
@@ -664,11 +679,11 @@ class Checker:
             for word in e.text.split()
             if word.isdigit()
         ]
-        require(len(set(asked)) == len(asked), "4", f"words of the user twice in {asked}")
+        require(len(set(asked)) == len(asked), "4", lambda: f"words of the user twice in {asked}")
         late = (self.refused - self.taken).intersection(map(int, asked))
-        require(not late, "4", f"words {late} came after they had been given up")
+        require(not late, "4", lambda: f"words {late} came after they had been given up")
         calls = {e.call for e in effect.context if e.kind != "message"}
-        require(calls <= self.answered, "8", f"calls without an answer in the history: {calls - self.answered}")
+        require(calls <= self.answered, "8", lambda: f"calls without an answer in the history: {calls - self.answered}")
 
     def kept(self, agent: Agent) -> str:
         """What the history must hold of a response."""
@@ -685,24 +700,28 @@ class Checker:
         agent = self.agents.get(effect.response)
         if agent is None:
             raise Violation("5", f"{effect} names what was never begun")
-        require(not agent.dead and not agent.done, "5", f"{effect} names something finished")
-        require(agent.fence == effect.fence, "1", f"{effect} for {agent.fence}")
+        require(not agent.dead and not agent.done, "5", lambda: f"{effect} names something finished")
+        require(agent.fence == effect.fence, "1", lambda: f"{effect} for {agent.fence}")
         agent.dead = True
 
     def _grant(self, effect: GrantCredit) -> None:
         agent = self.agents.get(effect.response)
         if agent is None or agent.dead:
             raise Violation("5", f"{effect} for something finished")
-        require(effect.fence == agent.fence, "1", f"{effect} for {agent.fence}")
-        require(effect.until > agent.credit, "3", f"{effect} after {agent.credit}")
-        require(effect.until - agent.admitted <= self.config.credit, "3", f"{effect} with {agent.admitted} admitted")
+        require(effect.fence == agent.fence, "1", lambda: f"{effect} for {agent.fence}")
+        require(effect.until > agent.credit, "3", lambda: f"{effect} after {agent.credit}")
+        require(
+            effect.until - agent.admitted <= self.config.credit, "3", lambda: f"{effect} with {agent.admitted} admitted"
+        )
         agent.credit = effect.until
 
     def _drop(self, effect: DropAudio) -> None:
         length = effect.end - effect.start
         self.dropped_total += length
         if effect.why == "stale":
-            require(self._stale_expected == (effect.source, effect.start, effect.end), "2", f"{effect} is not stale")
+            require(
+                self._stale_expected == (effect.source, effect.start, effect.end), "2", lambda: f"{effect} is not stale"
+            )
             self._stale_expected = None
             return
         if self.owns_turns:
@@ -710,16 +729,20 @@ class Checker:
         agent = self.agents.get(effect.source)
         if agent is None:
             raise Violation("2", f"{effect} of nothing")
-        require(agent.dropped == 0, "2", f"{effect} twice")
-        require((effect.start, effect.end) == (agent.admitted, agent.generated), "2", f"{effect} is not what was left")
+        require(agent.dropped == 0, "2", lambda: f"{effect} twice")
+        require(
+            (effect.start, effect.end) == (agent.admitted, agent.generated),
+            "2",
+            lambda: f"{effect} is not what was left",
+        )
         agent.dropped = length
 
     def _release(self, effect: ReleaseTrack) -> None:
         agent = self.agents.get(effect.source)
         if agent is None:
             raise Violation("2", f"{effect} of nothing")
-        require(not agent.released, "8", f"{effect} twice")
-        require(agent.generated == agent.admitted + agent.dropped, "2", f"{effect} with samples in it")
+        require(not agent.released, "8", lambda: f"{effect} twice")
+        require(agent.generated == agent.admitted + agent.dropped, "2", lambda: f"{effect} with samples in it")
         agent.released = True
         if not agent.ended and agent.admitted == 0:
             self._book(agent, 0, lost=False)
@@ -728,8 +751,8 @@ class Checker:
 
     def _book(self, agent: Agent, heard: Ticks, lost: bool) -> None:
         """The samples of `agent` have come to their ends."""
-        require(not agent.ended, "2", f"{agent.id} ended twice")
-        require(0 <= heard <= agent.admitted, "3", f"{agent.id} heard {heard} of {agent.admitted}")
+        require(not agent.ended, "2", lambda: f"{agent.id} ended twice")
+        require(0 <= heard <= agent.admitted, "3", lambda: f"{agent.id} heard {heard} of {agent.admitted}")
         agent.ended = True
         self.totals["played"] += heard
         self.totals["unknown" if lost else "cleared"] += agent.admitted - heard
@@ -742,43 +765,45 @@ class Checker:
         self._ask(effect.request)
         if effect.final:
             self.finals.add(effect.request)
-        require(effect.start < effect.end <= self.watermark, "3", f"{effect} at watermark {self.watermark}")
-        require(effect.start >= self.forgotten, "2", f"{effect} asks for what was forgotten before {self.forgotten}")
+        require(effect.start < effect.end <= self.watermark, "3", lambda: f"{effect} at watermark {self.watermark}")
+        require(
+            effect.start >= self.forgotten, "2", lambda: f"{effect} asks for what was forgotten before {self.forgotten}"
+        )
 
     def _assess(self, effect: AssessTurn) -> None:
         self._ask(effect.request)
-        require(effect.start < effect.at <= self.watermark, "3", f"{effect} at watermark {self.watermark}")
+        require(effect.start < effect.at <= self.watermark, "3", lambda: f"{effect} at watermark {self.watermark}")
 
     def _ask(self, request: int) -> None:
-        require(request > self.highest_request, "3", f"request {request} after {self.highest_request}")
+        require(request > self.highest_request, "3", lambda: f"request {request} after {self.highest_request}")
         self.highest_request = request
         self.asked.add(request)
 
     def _cancel_perception(self, effect: CancelPerception) -> None:
-        require(effect.request in self.asked, "5", f"{effect} names what nobody owes")
+        require(effect.request in self.asked, "5", lambda: f"{effect} names what nobody owes")
         self.asked.remove(effect.request)
 
     def _forget_input(self, effect: ForgetInput) -> None:
-        require(effect.before >= self.forgotten, "3", f"{effect} after {self.forgotten}")
+        require(effect.before >= self.forgotten, "3", lambda: f"{effect} after {self.forgotten}")
         self.forgotten = effect.before
 
     def _append_input(self, effect: AppendInput) -> None:
-        require(effect.start == self.appended < effect.end, "3", f"{effect} after {self.appended}")
+        require(effect.start == self.appended < effect.end, "3", lambda: f"{effect} after {self.appended}")
         self.appended = effect.end
 
     def _set_timer(self, effect: SetTimer) -> None:
-        require(effect.due >= self.now, "3", f"{effect} lies in the past of {self.now}")
+        require(effect.due >= self.now, "3", lambda: f"{effect} lies in the past of {self.now}")
 
     # --- what the client is told -----------------------------------------------------------------------------------
 
     def _speech_started(self, notice: SpeechStarted) -> None:
         require(not self.held, "hold", "speech was told of before the hold was decided")
-        require(self.floor is None, "8", f"{notice} while {self.floor} is open")
+        require(self.floor is None, "8", lambda: f"{notice} while {self.floor} is open")
         self.floor = notice.item
         self.replied = False
 
     def _speech_stopped(self, notice: SpeechStopped) -> None:
-        require(self.floor == notice.item, "8", f"{notice}, but {self.floor} is open")
+        require(self.floor == notice.item, "8", lambda: f"{notice}, but {self.floor} is open")
         self.floor = None
 
     def _input_cleared(self, notice: InputCleared) -> None:
@@ -791,9 +816,9 @@ class Checker:
 
     def _response_opened(self, notice: ResponseOpened) -> None:
         response = notice.response.id
-        require(self.lane is None, "8", f"{response} opened beside {self.lane}")
+        require(self.lane is None, "8", lambda: f"{response} opened beside {self.lane}")
         agent = self.agents.get(response) or self._begin(response)
-        require(not agent.opened and not agent.dead, "8", f"{response} opened twice")
+        require(not agent.opened and not agent.dead, "8", lambda: f"{response} opened twice")
         agent.opened = True
         self.lane = agent
         self.owing = False
@@ -806,12 +831,12 @@ class Checker:
 
     def _open(self, response: str) -> Agent:
         agent = self._of(response)
-        require(not agent.closed, "8", f"{response} is closed")
+        require(not agent.closed, "8", lambda: f"{response} is closed")
         return agent
 
     def _response_closed(self, notice: ResponseClosed) -> None:
         agent = self._open(notice.response.id)
-        require(not agent.open_outputs, "8", f"{agent.id} closed with {agent.open_outputs} open")
+        require(not agent.open_outputs, "8", lambda: f"{agent.id} closed with {agent.open_outputs} open")
         agent.closed = agent.dead = True
         self.lane = None
         self.replied = notice.response.status != "cancelled"
@@ -820,12 +845,14 @@ class Checker:
 
     def _output_opened(self, notice: OutputOpened) -> None:
         agent = self._open(notice.response)
-        require(self._first_allowed(agent) or bool(agent.outputs), "floor", f"{notice} while the user has the floor")
-        require(notice.index == len(agent.outputs), "8", f"{notice} after {len(agent.outputs)} outputs")
+        require(
+            self._first_allowed(agent) or bool(agent.outputs), "floor", lambda: f"{notice} while the user has the floor"
+        )
+        require(notice.index == len(agent.outputs), "8", lambda: f"{notice} after {len(agent.outputs)} outputs")
         agent.outputs.append(notice.item.id)
         agent.open_outputs.add(notice.item.id)
         if notice.item.kind == "message":
-            require(not agent.item, "8", f"a second message in {agent.id}")
+            require(not agent.item, "8", lambda: f"a second message in {agent.id}")
             agent.item = notice.item.id
             agent.spoken = notice.item.spoken
             self.items[agent.item] = agent
@@ -834,48 +861,51 @@ class Checker:
 
     def _output_text(self, notice: OutputText) -> None:
         agent = self._open(notice.response)
-        require(notice.item == agent.item and notice.spoken == agent.spoken, "8", f"{notice} of another item")
-        require(not self.held, "hold", f"{notice} on hold")
+        require(notice.item == agent.item and notice.spoken == agent.spoken, "8", lambda: f"{notice} of another item")
+        require(not self.held, "hold", lambda: f"{notice} on hold")
         for word in [f" {name}" for name in notice.text.split(" ")[1:]]:
-            require(not agent.told or int(word[2:]) > int(agent.told[-1][2:]), "3", f"{word!r} after {agent.told[-1:]}")
+            if agent.told and int(word[2:]) <= int(agent.told[-1][2:]):
+                raise Violation("3", f"{word!r} after {agent.told[-1]}")
             agent.told.append(word)
 
     def _output_closed(self, notice: OutputClosed) -> None:
         agent = self._open(notice.response)
-        require(notice.item.id in agent.open_outputs, "8", f"{notice.item.id} is not open")
+        require(notice.item.id in agent.open_outputs, "8", lambda: f"{notice.item.id} is not open")
         agent.open_outputs.remove(notice.item.id)
         if notice.item.kind == "message" and agent.limit is not None:
-            require(notice.item.text == self.kept(agent), "4", f"{notice.item} but heard was {self.kept(agent)!r}")
-            require(notice.item.heard == agent.limit, "4", f"{notice.item} but {agent.limit} was heard")
+            require(
+                notice.item.text == self.kept(agent), "4", lambda: f"{notice.item} but heard was {self.kept(agent)!r}"
+            )
+            require(notice.item.heard == agent.limit, "4", lambda: f"{notice.item} but {agent.limit} was heard")
         elif notice.item.kind == "message" and notice.item.status == "incomplete" and agent.spoken:
             self._incomplete(agent, notice)
 
     def _incomplete(self, agent: Agent, notice: OutputClosed) -> None:
         """The engine gave up, or its limit was reached: of a word that was sent in part nothing is kept."""
         if notice.item.heard is not None:
-            require(notice.item.heard == agent.admitted, "4", f"{notice.item} but {agent.admitted} was sent")
+            require(notice.item.heard == agent.admitted, "4", lambda: f"{notice.item} but {agent.admitted} was sent")
             agent.limit = notice.item.heard
         require(
             notice.item.text.strip() == self.kept(agent).strip(),
             "4",
-            f"{notice.item} but sent was {self.kept(agent)!r}",
+            lambda: f"{notice.item} but sent was {self.kept(agent)!r}",
         )
         kept = notice.item.text.split()
         base = agent.base or 0
         cut_short = [w for w in agent.told if agent.admitted < self.words[w][1] - base and w.strip() in kept]
-        require(not cut_short, "4", f"{cut_short} were not sent to their end")
+        require(not cut_short, "4", lambda: f"{cut_short} were not sent to their end")
 
     def _playback_started(self, notice: PlaybackStarted) -> None:
         agent = self._open(notice.response)
-        require(agent.admitted == 0, "8", f"{notice} in the middle")
+        require(agent.admitted == 0, "8", lambda: f"{notice} in the middle")
 
     def _playback_stopped(self, notice: PlaybackStopped) -> None:
         agent = self._of(notice.response)
-        require(agent.closed, "8", f"{notice} before the response is closed")
+        require(agent.closed, "8", lambda: f"{notice} before the response is closed")
         heard = agent.heard(self.now)
         late = (agent.acknowledged or agent.stands) and self.now >= agent.frames[-1][2] + GRACE
-        require(notice.heard_by == agent.heard_by, "3", f"{notice} rests on a {agent.heard_by}")
-        require(heard == agent.admitted or late, "3", f"{notice} after {heard} of {agent.admitted}")
+        require(notice.heard_by == agent.heard_by, "3", lambda: f"{notice} rests on a {agent.heard_by}")
+        require(heard == agent.admitted or late, "3", lambda: f"{notice} after {heard} of {agent.admitted}")
         self._book(agent, heard, lost=True)
         if self.owns_turns:
             return
@@ -883,12 +913,12 @@ class Checker:
     def _playback_cleared(self, notice: PlaybackCleared) -> None:
         agent = self._of(notice.response)
         heard = agent.reported if self.lost and agent.acknowledged else agent.heard(self.now)
-        require(notice.heard == heard, "3", f"{notice}, but {heard} was heard at {self.now}")
-        require(notice.heard_by == agent.heard_by, "3", f"{notice} rests on a {agent.heard_by}")
+        require(notice.heard == heard, "3", lambda: f"{notice}, but {heard} was heard at {self.now}")
+        require(notice.heard_by == agent.heard_by, "3", lambda: f"{notice} rests on a {agent.heard_by}")
         if not agent.closed or heard < agent.admitted:
             agent.limit = heard if agent.limit is None else min(agent.limit, heard)
         if not agent.deleted:
-            require(notice.text == self.kept(agent), "4", f"{notice}, but heard was {self.kept(agent)!r}")
+            require(notice.text == self.kept(agent), "4", lambda: f"{notice}, but heard was {self.kept(agent)!r}")
         agent.dead = True
         self._book(agent, heard, self.lost)
 
@@ -897,12 +927,12 @@ class Checker:
         if item.kind == "function_call":
             self._called(item)
         elif item.kind == "function_call_output":
-            require(item.call in self.calls, "8", f"an answer to {item.call}, which was never called")
-            require(item.call not in self.answered, "8", f"call {item.call} was answered twice")
+            require(item.call in self.calls, "8", lambda: f"an answer to {item.call}, which was never called")
+            require(item.call not in self.answered, "8", lambda: f"call {item.call} was answered twice")
             self.answered.add(item.call)
 
     def _called(self, item: ItemView) -> None:
-        require(item.call not in self.calls, "8", f"call {item.call} twice")
+        require(item.call not in self.calls, "8", lambda: f"call {item.call} twice")
         self.calls.add(item.call)
         self.call_items[item.id] = item.call
 
@@ -912,7 +942,7 @@ class Checker:
             self.calls.remove(call)
         agent = self.items.get(notice.item)
         if agent is not None:
-            require(agent.closed, "5", f"{notice} of a response in progress")
+            require(agent.closed, "5", lambda: f"{notice} of a response in progress")
             agent.deleted = True
 
     def _item_truncated(self, notice: ItemTruncated) -> None:
@@ -922,11 +952,11 @@ class Checker:
         if agent.limit is not None or event.position < agent.admitted:
             agent.limit = min(event.position, agent.admitted if agent.limit is None else agent.limit)
         position = agent.admitted if agent.limit is None else agent.limit
-        require(notice.position == position, "4", f"{notice}, but the history ends at {position}")
-        require(notice.text == self.kept(agent), "4", f"{notice}, but heard was {self.kept(agent)!r}")
+        require(notice.position == position, "4", lambda: f"{notice}, but the history ends at {position}")
+        require(notice.text == self.kept(agent), "4", lambda: f"{notice}, but heard was {self.kept(agent)!r}")
 
     def _epoch_began(self, notice: EpochBegan) -> None:
-        require(notice.epoch == self.epoch, "3", f"{notice} in epoch {self.epoch}")
+        require(notice.epoch == self.epoch, "3", lambda: f"{notice} in epoch {self.epoch}")
         self.replied = False
         stops: dict[str, Any] = {
             "client_cancel": ResponseCancel | ItemTruncate,
@@ -935,10 +965,10 @@ class Checker:
             "detached": CarrierLost | CarrierAttached | OwnershipTaken,
         }
         kind = stops.get(notice.cause)
-        require(kind is None or isinstance(self._event, kind), "5", f"{notice} by {self._event}")
+        require(kind is None or isinstance(self._event, kind), "5", lambda: f"{notice} by {self._event}")
         if notice.cause in ("barge_in", "withdrawn"):
             turns = self.config.turns
-            require(turns is not None and turns.interrupt_response, "5", f"{notice}, but nobody may interrupt")
+            require(turns is not None and turns.interrupt_response, "5", lambda: f"{notice}, but nobody may interrupt")
 
     # --- the end ---------------------------------------------------------------------------------------------------
 
@@ -946,24 +976,24 @@ class Checker:
         self.over = True
         self.beside.end()
         require(not session.state.asides, "8", "responses outside the conversation are left after close")
-        require(self.lane is None, "8", f"{self.lane} is still open")
-        require(not self.asked, "8", f"perception still owes {self.asked}")
+        require(self.lane is None, "8", lambda: f"{self.lane} is still open")
+        require(not self.asked, "8", lambda: f"perception still owes {self.asked}")
         left = [agent.id for agent in self.order if agent.admitted and not agent.ended]
-        require(not left, "2", f"the samples of {left} have no end")
+        require(not left, "2", lambda: f"the samples of {left} have no end")
         if not self.owns_turns:
             unreleased = [agent.id for agent in self.order if not agent.released]
-            require(not unreleased, "8", f"the tracks of {unreleased} were never released")
+            require(not unreleased, "8", lambda: f"the tracks of {unreleased} were never released")
         totals = self.totals
         generated = totals["generated"]
         by_effects = self.admitted_total + self.dropped_total
-        require(generated == by_effects, "2", f"{generated} ticks were made, {by_effects} were sent or dropped")
+        require(generated == by_effects, "2", lambda: f"{generated} ticks were made, {by_effects} were sent or dropped")
         if self.owns_turns:
             totals["cleared"] = self.admitted_total + self.dropped_total - totals["stale"] - totals["played"]
             totals["cleared"] -= totals["unknown"]
         ledger = session.state.ledger
         booked = {name: getattr(ledger, name) for name in totals}
-        require(booked == totals, "2", f"the ledger says {booked}, the checker {totals}")
+        require(booked == totals, "2", lambda: f"the ledger says {booked}, the checker {totals}")
         require(not ledger.tracks and not session.state.sounding, "8", "tracks are left after close")
         unanswered = len(self.calls - self.answered)
         counted = self._counted.get(counters.UNANSWERED_TOOLS, 0)
-        require(counted == unanswered, "8", f"{unanswered} calls have no answer, {counted} were counted")
+        require(counted == unanswered, "8", lambda: f"{unanswered} calls have no answer, {counted} were counted")

@@ -57,6 +57,7 @@ from sessions.core.session import Session
 from sessions.core.state import Abilities
 from sessions.core.timeline import Word, from_ms
 
+from .anew import ANEW
 from .checker import Checker
 from .checker_asides import Beside
 from .driver import Step, World, notices_in
@@ -696,6 +697,7 @@ def explore(steps: int, seed_number: int = 0, *, shrink: bool = True, tally: Tal
             settings=settings(
                 max_examples=min(EXAMPLES_PER_ROUND, max(1, ceil((steps - tally.steps) / STEPS_PER_EXAMPLE))),
                 stateful_step_count=STEPS_PER_EXAMPLE,
+                backend=ANEW,
                 deadline=None,
                 database=None,
                 phases=phases,

@@ -1,6 +1,6 @@
 """The invariants of a session under every interleaving that a state machine finds.
 
-`TALKOVER_PROPERTY_STEPS` (default 150,000) rules are executed; `TALKOVER_PROPERTY_SEED` (default 0) chooses which, so
+`TALKOVER_PROPERTY_STEPS` (default 75,000) rules are executed; `TALKOVER_PROPERTY_SEED` (default 0) chooses which, so
 that a run can be repeated and another one explores something else. `TALKOVER_PROPERTY_REPORT` names a file that the
 visit report is added to.
 """
@@ -15,15 +15,16 @@ from sessions.core import counters
 from .conftest import Publish
 from .machine import explore
 
-STEPS = int(os.environ.get("TALKOVER_PROPERTY_STEPS", "150000"))
+STEPS = int(os.environ.get("TALKOVER_PROPERTY_STEPS", "75000"))
 SEED = int(os.environ.get("TALKOVER_PROPERTY_SEED", "0"))
 
-ENOUGH = 150_000
+ENOUGH = 75_000
 """Steps from which a run must have seen nearly everything."""
-SHARE = {True: 0.88, False: 0.6}
+SHARE = {True: 0.9, False: 0.6}
 """Share of the phase x event pairs that must have been visited, by whether the run was long enough.
 
-Measured: 163 of 180 at 150,000 steps. A frame of an engine that owns its turns cannot come in a hold.
+Measured: 168 of 180 (seed 0) and 166 (seed 2) at 75,000 steps. A frame of an engine that owns its turns cannot come in a hold, and nothing
+that is said beforehand or forgotten comes from the engine here.
 """
 RARE = {
     counters.INTERRUPTIONS,

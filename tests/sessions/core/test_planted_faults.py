@@ -34,8 +34,8 @@ from .driver import Spinning
 from .machine import Tally, explore
 from .violations import Violation
 
-BUDGET = 40_000
-"""Steps within which a fault must be caught."""
+BUDGET = 25_000
+"""Steps within which a fault must be caught; measured: within 9,300, most of them within 1,000."""
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 
 class Violation(AssertionError):
     """An invariant does not hold. `invariant` is its number, or the name of a rule that follows from several."""
@@ -11,6 +13,7 @@ class Violation(AssertionError):
         self.invariant = invariant
 
 
-def require(holds: bool, invariant: str, message: str) -> None:
+def require(holds: bool, invariant: str, message: str | Callable[[], str]) -> None:
+    """A message that costs something to make is given as what makes it: nearly every check holds."""
     if not holds:
-        raise Violation(invariant, message)
+        raise Violation(invariant, message if isinstance(message, str) else message())
