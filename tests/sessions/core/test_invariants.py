@@ -23,8 +23,8 @@ ENOUGH = 75_000
 SHARE = {True: 0.9, False: 0.6}
 """Share of the phase x event pairs that must have been visited, by whether the run was long enough.
 
-Measured: 168 of 180 (seed 0) and 166 (seed 2) at 75,000 steps. A frame of an engine that owns its turns cannot come in a hold, and nothing
-that is said beforehand or forgotten comes from the engine here.
+Measured: 168 of 180 (seed 0) and 166 (seed 2) at 75,000 steps. A frame of an engine that owns its turns cannot come
+in a hold, and no engine here says anything beforehand or forgets.
 """
 RARE = {
     counters.INTERRUPTIONS,
