@@ -8,7 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup run test lint unit conformance bench clean
+.PHONY: setup run test lint style types unit conformance bench clean
 
 setup: $(STAMP)
 	@$(BIN)/talkover prepare
@@ -26,13 +26,19 @@ $(STAMP): pyproject.toml constraints.txt
 run: setup
 	@$(BIN)/talkover serve $(ARGS)
 
-test: setup lint unit
+# The types take a minute where nothing is cached, in which tests that wait leave a core idle.
+test: setup style
+	@$(MAKE) --no-print-directory --jobs=2 types unit
 
-lint:
+lint: style types
+
+style:
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy sessions codec models server
 	$(BIN)/lint-imports
+
+types:
+	nice -n 10 $(BIN)/mypy sessions codec models server
 
 unit:
 	$(BIN)/python -m tests -m "not wide" $(ARGS)

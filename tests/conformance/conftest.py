@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -10,17 +11,34 @@ import pytest
 import soxr
 
 from server.client import to_wire_rate
+from tests.conformance.peers.chat_completions import ChatCompletionsPeer
 from tests.servers import ServerProcess
 from tests.speech import RATE, Clip, load
 
 Hear = Callable[[Path, int], str]
 
 
+@dataclass(frozen=True, slots=True)
+class Remote:
+    """A server whose answers another thinks out, `peer`."""
+
+    server: ServerProcess
+    peer: ChatCompletionsPeer
+
+
 @pytest.fixture(scope="session")
-def server() -> Iterator[ServerProcess]:
+def server(speaking_server: ServerProcess) -> ServerProcess:
     """`talkover serve` with the embedded engine."""
-    with ServerProcess("embedded") as process:
-        yield process
+    return speaking_server
+
+
+@pytest.fixture(scope="session")
+def remote() -> Iterator[Remote]:
+    """`talkover serve` with embedded ears and voice, and a language model behind chat.completions."""
+    with ChatCompletionsPeer() as peer:
+        arguments = ["--llm-url", peer.url, "--llm-model", "peer", "--llm-key", peer.key]
+        with ServerProcess("embedded", arguments=arguments) as process:
+            yield Remote(process, peer)
 
 
 @pytest.fixture(scope="session")

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.bench.words import plain, word_error_rate
-from tests.conformance.conftest import Hear, question, wire_file
-from tests.conformance.peers.chat_completions import ChatCompletionsPeer
+from tests.conformance.conftest import Hear, Remote, question, wire_file
 from tests.conformance.venvs import run_client
 from tests.servers import ServerProcess
 
@@ -101,14 +100,8 @@ def test_an_interrupted_reply_is_truncated_and_retrieved_and_every_event_is_vali
     assert result["answer_status"] == "completed"
 
 
-def test_a_tool_of_the_sdk_is_run_and_its_result_is_told(tmp_path: Path) -> None:
-    with (
-        ChatCompletionsPeer() as peer,
-        ServerProcess(
-            "embedded", arguments=["--llm-url", peer.url, "--llm-model", "peer", "--llm-key", peer.key]
-        ) as process,
-    ):
-        result = run_client(FAMILY, "tool", {"url": process.realtime_url})
+def test_a_tool_of_the_sdk_is_run_and_its_result_is_told(remote: Remote) -> None:
+    result = run_client(FAMILY, "tool", {"url": remote.server.realtime_url})
     assert_valid(result)
     assert result["called"] == ["Paris"]
     assert result["tool_events"] == ["tool_start", "tool_end"]

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.bench.words import plain, word_error_rate
-from tests.conformance.conftest import Hear, question, wire_file
+from tests.conformance.conftest import Hear, Remote, question, wire_file
 from tests.conformance.node import needs_node, run_node
-from tests.conformance.peers.chat_completions import ChatCompletionsPeer
 from tests.conformance.results import assert_valid, number, strings, text
 from tests.servers import ServerProcess
 
@@ -92,14 +91,8 @@ def test_a_stop_button_cancels_and_truncates_and_the_next_question_is_answered(s
     assert result["answer_status"] == "completed"
 
 
-def test_a_tool_of_the_sdk_is_run_and_its_result_is_told() -> None:
-    with (
-        ChatCompletionsPeer() as peer,
-        ServerProcess(
-            "embedded", arguments=["--llm-url", peer.url, "--llm-model", "peer", "--llm-key", peer.key]
-        ) as process,
-    ):
-        result = run_node(FAMILY, "tool", {"url": process.realtime_url})
+def test_a_tool_of_the_sdk_is_run_and_its_result_is_told(remote: Remote) -> None:
+    result = run_node(FAMILY, "tool", {"url": remote.server.realtime_url})
     assert_valid(result)
     assert result["called"] == ["Paris"]
     assert result["tools"] == ["start", "end"]

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.bench.words import plain, word_error_rate
-from tests.conformance.conftest import Hear, question, telephone_file, wire_file
-from tests.conformance.peers.chat_completions import ChatCompletionsPeer
+from tests.conformance.conftest import Hear, Remote, question, telephone_file, wire_file
 from tests.conformance.venvs import run_client
 from tests.servers import ServerProcess
 
@@ -145,19 +144,14 @@ def test_a_required_tool_is_called_and_its_result_is_spoken_about(server: Server
     assert result["metadata"] == {"purpose": "tell"}
 
 
-def test_a_remote_model_calls_a_tool_and_speaks_about_its_result() -> None:
-    with (
-        ChatCompletionsPeer() as peer,
-        ServerProcess(
-            "embedded", arguments=["--llm-url", peer.url, "--llm-model", "peer", "--llm-key", peer.key]
-        ) as process,
-    ):
-        result = run_client(FAMILY, "tool_call", {"base_url": process.base_url})
+def test_a_remote_model_calls_a_tool_and_speaks_about_its_result(remote: Remote) -> None:
+    before = len(remote.peer.requests)
+    result = run_client(FAMILY, "tool_call", {"base_url": remote.server.base_url})
     assert result["errors"] == []
     assert result["name"] == "get_weather"
     assert '"Paris"' in text(result, "arguments")
     assert plain(text(result, "told")) == "the weather in paris is sunny today"
-    asked, told = peer.requests[0], peer.requests[-1]
+    asked, *_, told = remote.peer.requests[before:]
     assert asked["stream"] is True
     assert asked["tool_choice"] == "required"
     history = told["messages"]

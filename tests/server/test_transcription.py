@@ -57,32 +57,33 @@ def question(number: int) -> tuple[str, bytes]:
 
 @pytest.mark.models
 @pytest.mark.parametrize("push_to_talk", [False, True])
-async def test_spoken_questions_are_transcribed_and_not_answered(push_to_talk: bool) -> None:
+async def test_spoken_questions_are_transcribed_and_not_answered(
+    speaking_server: ServerProcess, push_to_talk: bool
+) -> None:
     said, understood, kinds = [], [], set()
-    with ServerProcess("embedded") as server:
-        sdk = AsyncOpenAI(api_key="none", base_url=server.base_url)
-        async with (
-            asyncio.timeout(120),
-            sdk.realtime.connect(model="m", extra_query={"intent": "transcription"}) as connection,
-        ):
+    sdk = AsyncOpenAI(api_key="none", base_url=speaking_server.base_url)
+    async with (
+        asyncio.timeout(120),
+        sdk.realtime.connect(model="m", extra_query={"intent": "transcription"}) as connection,
+    ):
+        if push_to_talk:
+            await connection.session.update(session=SESSION)
+        for number in range(3):
+            text, sound = question(number)
+            said.append(text)
+            quiet = b"" if push_to_talk else bytes(CLIP_RATE * 2)
+            for start in range(0, len(sound + quiet), 9600):
+                chunk = (sound + quiet)[start : start + 9600]
+                await connection.input_audio_buffer.append(audio=base64.b64encode(chunk).decode())
             if push_to_talk:
-                await connection.session.update(session=SESSION)
-            for number in range(3):
-                text, sound = question(number)
-                said.append(text)
-                quiet = b"" if push_to_talk else bytes(CLIP_RATE * 2)
-                for start in range(0, len(sound + quiet), 9600):
-                    chunk = (sound + quiet)[start : start + 9600]
-                    await connection.input_audio_buffer.append(audio=base64.b64encode(chunk).decode())
-                if push_to_talk:
-                    await connection.input_audio_buffer.commit()
-                while True:
-                    event = check((await connection.recv_bytes()).decode())
-                    kinds.add(event["type"])
-                    if event["type"] == "conversation.item.input_audio_transcription.completed":
-                        understood.append(event["transcript"])
-                        assert event["usage"]["seconds"] > 0.5
-                        break
+                await connection.input_audio_buffer.commit()
+            while True:
+                event = check((await connection.recv_bytes()).decode())
+                kinds.add(event["type"])
+                if event["type"] == "conversation.item.input_audio_transcription.completed":
+                    understood.append(event["transcript"])
+                    assert event["usage"]["seconds"] > 0.5
+                    break
     rate = word_error_rate(said, understood)
     print(f"word error rate of {len(said)} questions: {rate:.1%}")
     assert rate <= 0.1

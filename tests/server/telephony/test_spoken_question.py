@@ -15,7 +15,7 @@ from websockets.asyncio.client import connect
 from server.call_command import Caller
 from server.phone_peers import PEERS, AudioSocketPeer, VendorPeer
 from tests.bench.words import word_error_rate
-from tests.servers import ServerProcess, free_port
+from tests.servers import ServerProcess
 from tests.speech import RATE, Clip, load
 
 from .band import narrow
@@ -24,17 +24,6 @@ pytestmark = pytest.mark.models
 
 QUESTION = "What is the capital of France?"
 Hear = Callable[[np.ndarray, int], str]  # type: ignore[type-arg]
-
-
-@pytest.fixture(scope="module")
-def audiosocket_port() -> int:
-    return free_port()
-
-
-@pytest.fixture(scope="module")
-def server(audiosocket_port: int) -> Iterator[ServerProcess]:
-    with ServerProcess("embedded", arguments=["--audiosocket-port", str(audiosocket_port)]) as process:
-        yield process
 
 
 @pytest.fixture(scope="module")
@@ -85,16 +74,18 @@ def check(server: ServerProcess, peer: VendorPeer, url: str, hear: Hear) -> None
     assert "paris" in hear(np.concatenate(caller.heard), peer.rate).lower()
 
 
-def test_a_question_by_twilio_is_understood_and_the_answer_survives_the_law(server: ServerProcess, hear: Hear) -> None:
-    check(server, PEERS["twilio"]("asked", {}), f"ws://127.0.0.1:{server.port}", hear)
+def test_a_question_by_twilio_is_understood_and_the_answer_survives_the_law(
+    speaking_server: ServerProcess, hear: Hear
+) -> None:
+    check(speaking_server, PEERS["twilio"]("asked", {}), f"ws://127.0.0.1:{speaking_server.port}", hear)
 
 
 @pytest.mark.wide
 @pytest.mark.parametrize("vendor", [name for name in PEERS if name != "twilio"])
 def test_a_question_by_every_other_vendor_too(
-    server: ServerProcess, audiosocket_port: int, hear: Hear, vendor: str
+    speaking_server: ServerProcess, audiosocket_port: int, hear: Hear, vendor: str
 ) -> None:
     if vendor == "audiosocket":
-        check(server, AudioSocketPeer("0" * 31 + "1"), f"tcp://127.0.0.1:{audiosocket_port}", hear)
+        check(speaking_server, AudioSocketPeer("0" * 31 + "1"), f"tcp://127.0.0.1:{audiosocket_port}", hear)
     else:
-        check(server, PEERS[vendor](f"asked-{vendor}", {}), f"ws://127.0.0.1:{server.port}", hear)
+        check(speaking_server, PEERS[vendor](f"asked-{vendor}", {}), f"ws://127.0.0.1:{speaking_server.port}", hear)
