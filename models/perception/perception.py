@@ -41,7 +41,7 @@ from .endpoint import TurnDetector
 from .levels import levels
 from .mel import SAMPLE_RATE
 from .requests import FairQueue
-from .track import TICKS_PER_SAMPLE, AudioForgotten, AudioMissing, InputTrack
+from .track import TICKS_PER_SAMPLE, AudioForgotten, AudioMissing, InputTrack, windows
 from .vad import WINDOW, SpeechDetector, SpeechState
 
 log = logging.getLogger(__name__)
@@ -544,15 +544,15 @@ class EmbeddedPerception:
 
     def _look(self, ears: list[_Ear]) -> None:
         """One window of each."""
-        windows = np.stack([ear.track.read(ear.window, ear.window + WINDOW_TICKS) for ear in ears])
-        loudness = levels(windows)
+        heard_now = windows([ear.track for ear in ears], [ear.window for ear in ears], WINDOW)
+        loudness = levels(heard_now)
         plain = [ear.calm >= CALM and level < PLAIN_SILENCE for ear, (level, _) in zip(ears, loudness, strict=True)]
         heard = np.flatnonzero(np.logical_not(plain))
         probabilities: Samples | None = np.zeros(len(ears), np.float32)
         try:
             if probabilities is not None and len(heard):
                 states = [ears[row].speech or SpeechState() for row in heard]
-                probabilities[heard] = self._detector.detect(windows[heard], states)
+                probabilities[heard] = self._detector.detect(heard_now[heard], states)
         except Exception:
             # Nobody asked, so nobody is answered; the core's own time-outs see that no probability comes.
             log.exception("speech detection failed for %d sessions", len(heard))

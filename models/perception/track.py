@@ -1,14 +1,19 @@
-"""The input track as the models hear it: 16 kHz, addressed in ticks, bounded."""
+"""The input track as the models hear it: 16 kHz, addressed in ticks, bounded.
+
+What arrives waits as it came until somebody asks for samples: of many sessions at once they cost a fraction of those of
+one, and of a session that nobody listens to nothing.
+"""
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from codec.pcm import to_samples
-from codec.resample import Resampler
+from codec.pcm import SAMPLE_BYTES, to_samples
+from codec.resample import Resampler, process
 from sessions.core.timeline import Ticks, ticks_per_sample, to_seconds
 
 from .denoise import CleanLane, Suppressor
@@ -42,8 +47,13 @@ class InputTrack:
         """Sample number of the start of the first block."""
         self._oldest = 0
         self._count = 0
-        """One past the newest sample."""
+        """One past the newest sample that was made."""
         self._lane: Resampler | CleanLane | None = None
+        self._waiting: deque[bytes] = deque()
+        """What `_lane`, a resampler, is given next."""
+        self._waiting_samples = 0
+        self._ready = 0
+        """Samples that `_lane` makes of it."""
         self._suppressor: Suppressor | None = None
 
     @property
@@ -55,7 +65,7 @@ class InputTrack:
     def end(self) -> Ticks:
         """Position after the newest 16 kHz sample; behind `received` by what the lane holds back: 2 to 4 ms, 45 ms at
         most where noise is reduced."""
-        return self._position(self._count)
+        return self._position(self._count + self._ready)
 
     @property
     def received(self) -> Ticks:
@@ -70,7 +80,9 @@ class InputTrack:
         Raises ValueError for a rate that does not divide 48 kHz and for half a sample.
         """
         length = ticks_per_sample(rate)
-        samples = to_samples(pcm)
+        if len(pcm) % SAMPLE_BYTES:
+            raise ValueError(f"pcm has {len(pcm)} bytes; 16-bit samples need an even number")
+        samples = len(pcm) // SAMPLE_BYTES
         begins = self._origin is None or not 0 <= start - self._received < self._limit * TICKS_PER_SAMPLE
         if begins:
             self._begin(start)
@@ -84,8 +96,15 @@ class InputTrack:
                 if self._suppressor is None
                 else CleanLane(self._suppressor, rate, SAMPLE_RATE)
             )
-        self._store(self._lane.process(samples))
-        self._received = start + len(samples) * length
+        self._received = start + samples * length
+        if isinstance(self._lane, CleanLane):
+            # What reduces noise takes so long that it is given little at a time, as it comes.
+            self._store(self._lane.process(to_samples(pcm)))
+        else:
+            self._waiting.append(pcm)
+            self._waiting_samples += samples
+            self._ready = self._lane.ready(self._waiting_samples)
+        self._bound()
         return begins
 
     def clean_with(self, suppressor: Suppressor | None) -> None:
@@ -104,39 +123,71 @@ class InputTrack:
             raise AudioMissing(
                 f"audio up to {to_seconds(end):.3f} s was asked for; {to_seconds(self._received):.3f} s came"
             )
-        first, last = self._index(start), self._index(end)
-        if first < self._oldest:
+        if start < self.oldest:
             raise AudioForgotten(
                 f"audio from {to_seconds(start):.3f} s on was asked for; what is held begins at "
                 f"{to_seconds(self.oldest):.3f} s"
             )
-        out = np.zeros(max(0, last - first), np.float32)
-        self._copy(first, min(last, self._count), out)
-        out *= 1.0 / 32768.0
-        return out
+        return windows([self], [start], max(0, self._index(end) - self._index(start)))[0]
 
     def forget(self, before: Ticks) -> None:
         """Free audio before `before`."""
         if self._origin is None:
             return
-        self._oldest = max(self._oldest, min(self._index(before), self._count))
+        self._oldest = max(self._oldest, min(self._index(before), self._count + self._ready))
         while self._blocks and self._first + _BLOCK <= self._oldest:
             self._blocks.popleft()
             self._first += _BLOCK
+        # What waits and ends before is not made at all.
+        while self._waiting and isinstance(self._lane, Resampler):
+            if self._count + self._lane.ready(len(self._waiting[0]) // SAMPLE_BYTES) > self._oldest:
+                break
+            made = self._lane.skip(to_samples(self._next()))
+            self._ready -= made
+            self._count += made
+            self._blocks.clear()
+            self._first = self._count
 
     def _begin(self, start: Ticks) -> None:
         self._origin = self._received = start
         self._blocks.clear()
-        self._first = self._oldest = self._count = 0
+        self._waiting.clear()
+        self._first = self._oldest = self._count = self._waiting_samples = self._ready = 0
         self._lane = None
 
     def _finish_lane(self) -> None:
         """Let out what the lane holds, as if silence followed; the next lane begins where the audio ended."""
         if self._lane is not None:
+            make([self])
             self._store(self._lane.flush())
             self._lane = None
         # Lanes whose sample periods do not divide each other leave a remainder of one 16 kHz sample at most.
         self._store(np.zeros(max(0, self._index(self._received) - self._count), np.int16))
+
+    def _bound(self) -> None:
+        """Hold no more than the limit, and let no more wait than takes the room of as much at 16 kHz."""
+        if self._count + self._ready - self._oldest > self._limit:
+            self.forget(self._position(self._count + self._ready - self._limit))
+        while self._waiting_samples > self._limit and isinstance(self._lane, Resampler):
+            self._take(self._lane.process(to_samples(self._next())))
+
+    def _next(self) -> bytes:
+        """The oldest piece that waits."""
+        pcm = self._waiting.popleft()
+        self._waiting_samples -= len(pcm) // SAMPLE_BYTES
+        return pcm
+
+    def _all(self) -> bytes:
+        """Everything that waits."""
+        pcm = self._waiting[0] if len(self._waiting) == 1 else b"".join(self._waiting)
+        self._waiting.clear()
+        self._waiting_samples = 0
+        return pcm
+
+    def _take(self, made: NDArray[np.int16]) -> None:
+        """Store what was `_ready`."""
+        self._ready -= len(made)
+        self._store(made)
 
     def _position(self, index: int) -> Ticks:
         return (self._origin or 0) + index * TICKS_PER_SAMPLE
@@ -156,13 +207,37 @@ class InputTrack:
             self._blocks[-1][place : place + taken] = samples[done : done + taken]
             done += taken
             self._count += taken
-        if self._count - self._oldest > self._limit:
-            self.forget(self._position(self._count - self._limit))
 
-    def _copy(self, first: int, last: int, out: NDArray[np.float32]) -> None:
-        at = first
+    def _copy(self, start: Ticks, out: NDArray[np.int16]) -> None:
+        """As many samples as `out` has from `start` on; what is not made yet is left as it is."""
+        first = at = self._index(start)
+        last = min(first + len(out), self._count)
         while at < last:
             block, place = divmod(at - self._first, _BLOCK)
             taken = min(_BLOCK - place, last - at)
             out[at - first : at - first + taken] = self._blocks[block][place : place + taken]
             at += taken
+
+
+def make(tracks: Iterable[InputTrack]) -> None:
+    """Make samples of what waits in `tracks`, of all with one rate together."""
+    waiting: defaultdict[int, list[tuple[InputTrack, Resampler]]] = defaultdict(list)
+    for track in tracks:
+        if track._waiting and isinstance(track._lane, Resampler):
+            waiting[track._lane.in_rate].append((track, track._lane))
+    for those in waiting.values():
+        heard = [to_samples(track._all()) for track, _ in those]
+        for (track, _), made in zip(those, process([lane for _, lane in those], heard), strict=True):
+            track._take(made)
+
+
+def windows(tracks: Sequence[InputTrack], starts: Sequence[Ticks], length: int) -> NDArray[np.float32]:
+    """`InputTrack.read` for many: `length` samples of each from its start on, float32 [B, length] in -1..1.
+
+    Of stretches that the tracks hold: from `oldest` to `received`.
+    """
+    make(tracks)
+    out = np.zeros((len(tracks), length), np.int16)
+    for track, start, row in zip(tracks, starts, out, strict=True):
+        track._copy(start, row)
+    return out.astype(np.float32) * np.float32(1.0 / 32768.0)
