@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from .quick import quicken
 from .timeline import Span
 
 
@@ -53,3 +54,6 @@ class ItemReference:
     """Stands for what the conversation holds of `item`."""
 
     item: str
+
+
+quicken((ImageRef, ContextPart, ContextEntry, ItemReference))

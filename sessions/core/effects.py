@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 from .config import SessionConfig, Tool
 from .context import ContextEntry, ImageRef
 from .fence import Fence
 from .notices import Notice
+from .quick import quicken
 from .timeline import Ticks
 
 # --- perception ----------------------------------------------------------------------------------------------------
@@ -276,3 +277,5 @@ Effect: TypeAlias = (
     | Count
     | EndSession
 )
+
+quicken(get_args(Effect))

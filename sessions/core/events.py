@@ -7,12 +7,13 @@ field. Input spans are ticks of the input track; content spans are ticks within 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 from .config import SessionConfig, Tool
 from .context import ContextEntry, ImageRef, ItemReference
 from .fence import Fence
 from .loudness import SILENT
+from .quick import quicken
 from .timeline import Ticks, Token, Word
 
 # --- carrier -------------------------------------------------------------------------------------------------------
@@ -409,6 +410,8 @@ Event: TypeAlias = (
     | OwnershipTaken
     | Close
 )
+
+quicken(get_args(Event))
 
 ENGINE_EVENTS = (
     EngineAudio,

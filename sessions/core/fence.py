@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .quick import quicken
+
 OUT_OF_BAND: int = 2**53 - 1
 """Epoch of responses outside the conversation: no interruption of it concerns them. The largest integer that every
 JSON reader keeps exact."""
@@ -34,6 +36,11 @@ class Fence:
         that incarnation. Older is stale; newer is impossible for data that was made under a command of ours, so it is
         refused as well.
         """
-        return self == other or (
-            other.epoch == OUT_OF_BAND and other.session == self.session and other.incarnation == self.incarnation
+        return (
+            (other.epoch == self.epoch or other.epoch == OUT_OF_BAND)
+            and other.incarnation == self.incarnation
+            and other.session == self.session
         )
+
+
+quicken((Fence,))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 from .config import SessionConfig
 from .context import ImageRef
+from .quick import quicken
 from .timeline import Ticks, Token
 
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
@@ -359,3 +360,5 @@ Notice: TypeAlias = (
     | StageReached
     | CommandFailed
 )
+
+quicken((*get_args(Notice), ItemView, ResponseView))

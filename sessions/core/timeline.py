@@ -7,7 +7,10 @@ never needs a fraction. An 80 ms codec frame is 3,840 ticks.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypeAlias
+
+from .quick import quicken
 
 Ticks: TypeAlias = int
 
@@ -32,6 +35,7 @@ def to_seconds(ticks: Ticks) -> float:
     return ticks / TICK_RATE
 
 
+@lru_cache(maxsize=64)
 def ticks_per_sample(rate: int) -> int:
     """Ticks that one sample at `rate` Hz lasts.
 
@@ -79,3 +83,6 @@ class Token:
     text: str
     raw: tuple[int, ...]
     logprob: float
+
+
+quicken((Span, Word, Token))

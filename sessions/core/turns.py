@@ -8,11 +8,12 @@ looked up, and if speech goes on they are thrown away.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 from .backchannel import meaning_of
 from .config import TurnConfig
 from .loudness import SILENT, NoiseFloor
+from .quick import quicken
 from .timeline import Ticks, from_ms
 
 Agent: TypeAlias = Literal["silent", "busy"]
@@ -106,6 +107,8 @@ class Ended:
 
 
 Decision: TypeAlias = Began | Hold | Resume | Interrupt | Look | Closing | Assess | Reopened | Ended
+
+quicken(get_args(Decision))
 
 
 def _written_completeness(words: str) -> float:
