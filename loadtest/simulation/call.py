@@ -11,7 +11,7 @@ from loadtest.person import BREAK
 from loadtest.simulation.coalesce import Coalescer, Done
 from loadtest.simulation.frames import FrameRun
 from loadtest.simulation.places import Node, Worker
-from loadtest.simulation.speech import SPEAKING, WINDOW, Speech, Trace, plain
+from loadtest.simulation.speech import NOTHING, SPEAKING, WINDOW, Speech, Trace, Window, plain
 from sessions.core.config import SessionConfig, TurnConfig
 from sessions.core.effects import (
     AdmitFrame,
@@ -64,6 +64,8 @@ class Behaviour:
 
     questions: tuple[Speech, ...] = tuple(plain(seconds) for seconds in (1.5, 1.67, 1.82, 2.69))
     commands: tuple[Speech, ...] = tuple(plain(seconds) for seconds in (0.42, 0.76, 0.62, 1.32))
+    room: Window = NOTHING
+    """As it is heard while nobody speaks."""
     reply: float = 3.0
     pause: float = 0.6
     begin: tuple[float, float] = (0.2, 2.0)
@@ -285,14 +287,15 @@ class Call:
         start, self._heard = self._heard, end
         trace, number = self._trace, (end - self._begin) // WINDOW - 1
         if trace is None or not 0 <= number < len(trace.windows):
-            self._give(SpeechProbability(start, end, 0.02))
+            chance, level, hiss = self._cluster.behaviour.room
+            self._give(SpeechProbability(start, end, chance, level, 0.0, hiss))
             return
         if self._said != self._end:
             self._said = self._end
             self._cluster.figures.turns += 1
             self._cluster.clock.at(self._end + PATIENCE, self._asks_again, self._end, self._serial)
-        chance, level = trace.windows[number]
-        self._give(SpeechProbability(start, end, chance, level))
+        chance, level, hiss = trace.windows[number]
+        self._give(SpeechProbability(start, end, chance, level, 0.0, hiss))
 
     def _feed(self, end: Ticks) -> None:
         """The microphone is open all the time; nothing is lost."""

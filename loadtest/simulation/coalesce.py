@@ -181,7 +181,10 @@ class Coalescer:
         if waiting is not None and (waiting.end != event.start or self._voiced(waiting) != self._voiced(event)):
             done = self.flush()
             return done + self._heard(event, now)
-        if policy.phase != "idle":
+        phase = policy.phase
+        if waiting is None and (phase in ("onset", "over") or (phase == "idle" and self._voiced(event))):
+            return self._at_once(event, now)  # each window counts there
+        if phase != "idle":
             if self._decides(event):
                 if waiting is None:
                     return self._at_once(event, now)

@@ -13,7 +13,7 @@ from loadtest.scenarios import SCENARIOS, Crowd, spread
 from loadtest.simulation.call import Behaviour
 from loadtest.simulation.cluster import Cluster
 from loadtest.simulation.places import queueing
-from loadtest.simulation.speech import Speech
+from loadtest.simulation.speech import NOTHING, Speech, Window
 from loadtest.simulation.times import ServiceTimes
 from sessions.core.timeline import TICK_RATE
 
@@ -102,6 +102,7 @@ class Voices:
     """What the people of a scenario say, by kind; encoded and heard once."""
 
     _heard: dict[str, tuple[Speech, ...]] = field(default_factory=dict)
+    _room: Window = NOTHING
 
     def behaviour(self, scenario: str) -> Behaviour:
         """How they behave. Raises ValueError for a scenario that cannot be simulated."""
@@ -113,11 +114,12 @@ class Voices:
             from loadtest.simulation.recorded import heard
 
             crowd = Crowd(scenario, LINES[0])
-            for kind in plan.kinds:
-                self._heard[kind] = heard(crowd.clips(kind), crowd.voice)
+            found, self._room = heard({kind: crowd.clips(kind) for kind in plan.kinds}, crowd.voice)
+            self._heard.update(found)
         return Behaviour(
             questions=self._heard["question"],
             commands=self._heard.get("command", ()),
+            room=self._room,
             reply=plan.reply_s,
             pause=habits.pause,
             barge_in=1.0 if habits.over is not None else 0.0,
@@ -204,10 +206,15 @@ def calibrated(loads: Sequence[Load], voices: Voices, silence_ms: int) -> Servic
             rate = made.interruptions / _watched(interrupted.seconds)
             more = (interrupted.core_share - made.core_share) / max(0.01, rate) * 1000
             late = (interrupted.stop[0] - made.stop[0] + interrupted.commit[0] - made.commit[0]) / 2
+            echo = times.echo + late
+            # An interruption that is heard sooner than answers say: part of their time is spent after the hearing.
+            behind = min(max(0.0, -echo), times.hearing)
             times = replace(
                 times,
                 interruption=round(max(0.0, times.interruption + more), 2),
-                echo=round(max(0.0, times.echo + late), 2),
+                echo=round(max(0.0, echo), 2),
+                hearing=round(times.hearing - behind, 2),
+                words=round(times.words + behind, 2),
             )
     return times
 

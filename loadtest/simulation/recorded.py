@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import queue
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from codec import g711
 from loadtest.served import SameWords
@@ -35,17 +35,26 @@ class _NoTurns:
         return 0.0
 
 
-def heard(utterances: Sequence[Utterance], voice: Voice) -> tuple[Speech, ...]:
-    """`utterances` (µ-law) over the noise of `voice`, each at all places where it may begin inside a window.
+def heard(utterances: Mapping[str, Sequence[Utterance]], voice: Voice) -> tuple[dict[str, tuple[Speech, ...]], Window]:
+    """`utterances` (µ-law) by kind over the noise of `voice`, each at all places where it may begin inside a window;
+    and the noise by itself.
 
     Raises what `models.assets` raises where the detector's file is not there. Takes seconds.
     """
     detector = SpeechDetector(assets.ensure(("silero-vad",))["silero-vad"])
     perception = EmbeddedPerception(detector, _NoTurns(), SameWords())
     try:
-        return tuple(_speech(perception, one, voice) for one in utterances)
+        said = {kind: tuple(_speech(perception, one, voice) for one in some) for kind, some in utterances.items()}
+        return said, _room(perception, voice)
     finally:
         perception.stop()
+
+
+def _room(perception: EmbeddedPerception, voice: Voice) -> Window:
+    """A window of its noise, in the middle of all."""
+    windows = _windows(perception, [base64.b64decode(one) for one in voice.noise])
+    chance, level, hiss = (sorted(values)[len(windows) // 2] for values in zip(*windows, strict=True))
+    return chance, level, hiss
 
 
 def _speech(perception: EmbeddedPerception, said: Utterance, voice: Voice) -> Speech:
@@ -58,7 +67,7 @@ def _speech(perception: EmbeddedPerception, said: Utterance, voice: Voice) -> Sp
         windows = _windows(perception, [base64.b64decode(one) for one in frames])
         first = begin // WINDOW
         kept = windows[first:]
-        last = max((at for at, (chance, _) in enumerate(kept) if chance >= ALOUD), default=0)
+        last = max((at for at, (chance, *_) in enumerate(kept) if chance >= ALOUD), default=0)
         traces[begin % WINDOW] = Trace.of(kept[: last + 1])
     return Speech(
         round(said.onset * TICK_RATE), round(said.end * TICK_RATE), tuple(traces[at] for at in sorted(traces))
@@ -75,6 +84,6 @@ def _windows(perception: EmbeddedPerception, frames: Sequence[bytes]) -> list[Wi
     while len(found) < (len(frames) - UNHEARD) * FRAME // WINDOW:
         event = events.get(timeout=PATIENCE)
         if isinstance(event, SpeechProbability):
-            found.append((event.probability, event.level))
+            found.append((event.probability, event.level, event.hiss))
     perception.close("heard")
     return found

@@ -1,4 +1,4 @@
-"""What people say, as speech detection hears it: a probability and a level for each window of 32 ms."""
+"""What people say, as speech detection hears it: a probability and two levels for each window of 32 ms."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ SPEAKING = THRESHOLD - HYSTERESIS
 SILENT = -120.0
 """dBFS of what is said by nobody."""
 
-Window = tuple[float, float]
-"""Probability of speech, and level in dBFS."""
+Window = tuple[float, float, float]
+"""Probability of speech, level in dBFS, and that of what hisses in it (`SpeechProbability.hiss`)."""
+NOTHING: Window = (0.02, SILENT, SILENT)
+"""A window in which nobody speaks, in a room without a sound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,8 @@ class Trace:
         for number in range(len(windows) - 2, -1, -1):
             same = _kind(windows[number]) == _kind(windows[number + 1])
             runs[number] = runs[number + 1] if same else number + 1
-        return cls(tuple((round(chance, 4), round(level, 1)) for chance, level in windows), tuple(runs))
+        rounded = ((round(chance, 4), round(level, 1), float(round(hiss))) for chance, level, hiss in windows)
+        return cls(tuple(rounded), tuple(runs))
 
 
 def _kind(window: Window) -> tuple[bool, bool]:
@@ -69,6 +72,6 @@ def plain(seconds: float) -> Speech:
 
     def trace(offset: Ticks) -> Trace:
         middles = range(WINDOW // 2, end + offset + WINDOW, WINDOW)
-        return Trace.of([(0.95 if offset <= middle < offset + end else 0.02, SILENT) for middle in middles])
+        return Trace.of([(0.95, SILENT, SILENT) if offset <= at < offset + end else NOTHING for at in middles])
 
     return Speech(0, end, tuple(trace(number * STEP) for number in range(ALIGNMENTS)))

@@ -106,9 +106,9 @@ class FrameByFrame(Watched):
         super()._carry_out(done)
 
 
-def hesitating(*stretches: tuple[int, float]) -> Speech:
+def hesitating(*stretches: tuple[int, float], level: float = -30.0, hiss: float = -70.0) -> Speech:
     """Said in pieces: so many windows of such a probability each. All alignments alike."""
-    trace = Trace.of([(chance, -30.0) for count, chance in stretches for _ in range(count)])
+    trace = Trace.of([(chance, level, hiss) for count, chance in stretches for _ in range(count)])
     return Speech(0, len(trace.windows) * WINDOW, (trace,) * 8)
 
 
@@ -116,6 +116,7 @@ HESITATING = (
     hesitating((30, 0.9), (2, 0.1), (5, 0.8), (3, 0.4), (1, 0.2), (9, 0.9)),
     hesitating((2, 0.2), (20, 0.7), (9, 0.1), (25, 0.9)),  # long enough a gap to be answered into
     hesitating((1, 0.9), (1, 0.1), (40, 0.6)),
+    hesitating((3, 0.2), (18, 0.9), level=-58.0, hiss=-50.0),  # an "s" that only its hiss tells from the room
 )
 
 
@@ -149,7 +150,12 @@ def forgotten(effects: list[Effect]) -> set[Ticks]:
     [
         Behaviour(barge_in=0.5),
         Behaviour(barge_in=0.3, reply=13.0, questions=(plain(0.9), plain(3.1))),
-        Behaviour(barge_in=0.5, questions=HESITATING, commands=(*HESITATING, plain(0.1), plain(0.7))),
+        Behaviour(
+            barge_in=0.5,
+            room=(0.03, -62.0, -66.0),
+            questions=HESITATING,
+            commands=(*HESITATING, plain(0.1), plain(0.7)),
+        ),
     ],
     ids=["talk", "long answers", "hesitating"],
 )
