@@ -28,7 +28,7 @@ APPEND = json.dumps({"type": "input_audio_buffer.append", "audio": "AAAA" * 320}
 UPDATE = json.dumps({"type": "session.update", "session": {"type": "realtime", "audio": {"input": {}}}})
 GROWTH = 1e6
 """Bytes by which the process may grow in a round of 200 sessions: 5 kB for each, less than any of them holds."""
-ROUNDS = 5
+ROUNDS = 10
 """An allocator takes memory in steps, and now and then one falls into a round. A leak grows in every one."""
 
 STATES = (
