@@ -390,7 +390,7 @@ class Call:
             done = self.node.work(times.first_step, times.turn)
             if self.now < self._said:
                 return  # an answer to half of what is being said
-            figures.first_audio.append((done - self._said) / TICK_RATE + times.network / 1000)
+            figures.first_audio.append((done - self._said) / TICK_RATE + (times.answer + times.network) / 1000)
             self._said = None
             self._spoken()
             self._plan += 1

@@ -214,7 +214,7 @@ def calibrated(loads: Sequence[Load], voices: Voices, silence_ms: int) -> Servic
                 interruption=round(max(0.0, times.interruption + more), 2),
                 echo=round(max(0.0, echo), 2),
                 hearing=round(times.hearing - behind, 2),
-                words=round(times.words + behind, 2),
+                answer=round(times.answer + behind, 2),
             )
     return times
 

@@ -38,6 +38,8 @@ class ServiceTimes:
     """From the end of speech to its words; no CPU of the node."""
     engine: float = 2.0
     """From a request to its first audio, on a worker that has nothing else to do; no CPU of the node."""
+    answer: float = 0.0
+    """From the end of a turn to the first sound that leaves, beside the node's work; no CPU."""
     network: float = 1.0
     """One way."""
 

@@ -15,7 +15,7 @@ from loadtest.simulation.times import ServiceTimes
 TRUE = replace(
     ServiceTimes(), base_per_s=150.0, listening_per_s=9.0, speaking_per_s=9.0, hearing=20.0, queue=0.0, echo=15.0
 )
-LATE_WORDS = replace(TRUE, hearing=5.0, words=30.0, echo=0.0)
+LATE_ANSWERS = replace(TRUE, hearing=5.0, answer=30.0, echo=0.0)
 """Where an answer waits longer than an interruption does."""
 
 
@@ -29,7 +29,7 @@ def load(scenario: str, sessions: int, times: ServiceTimes = TRUE) -> Load:
     return simulated(empty, times, voices(), 200)
 
 
-@pytest.mark.parametrize("true", [TRUE, LATE_WORDS], ids=["hears late", "answers late"])
+@pytest.mark.parametrize("true", [TRUE, LATE_ANSWERS], ids=["hears late", "answers late"])
 def test_service_times_are_found_again(true: ServiceTimes) -> None:
     crowds = (("talk", 16), ("talk", 4), ("bargein", 6))
     times = calibrated([load(scenario, sessions, true) for scenario, sessions in crowds], voices(), 200)
@@ -38,7 +38,7 @@ def test_service_times_are_found_again(true: ServiceTimes) -> None:
         made = simulated(real, times, voices(), 200)
         assert made.core_share == pytest.approx(real.core_share, rel=0.05)
         assert made.first_audio[0] == pytest.approx(real.first_audio[0], abs=10)
-        assert made.commit[0] == pytest.approx(real.commit[0], abs=10)
+        assert made.commit[0] == pytest.approx(real.commit[0], abs=20)  # it comes with a frame
         assert all(name in made.figures() for name, *_ in compared(real, made))
 
 
