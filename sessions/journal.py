@@ -35,10 +35,12 @@ from .core.records import Plain, read_as, to_plain
 from .core.state import Abilities
 from .core.timeline import TICK_RATE, Ticks, ticks_per_sample
 from .recording.events_file import EventsFile
-from .recording.flac import FlacTrack
+from .recording.flac_blocks import Shelf
+from .recording.flac_copy import FlacCopy
+from .recording.flac_track import FlacTrack
 from .recording.format import EVENTS, VERSION, folder_name, software, write_manifest, write_state
 from .recording.lines import Writer
-from .recording.placement import Piece, Placement
+from .recording.placement import Piece, Placement, Sources
 from .recording.policy import RecordingPolicy
 from .recording.redaction import NUMBERS, Redactor, may_tell
 from .recording.sweeper import Sweeper
@@ -306,6 +308,10 @@ class _Files:
         self._lines: EventsFile | None = None
         self._manifest: dict[str, Plain] = {}
         self._tracks: dict[str, FlacTrack] = {}
+        self._copies: dict[str, FlacCopy] = {}
+        """What was sent and heard, which is what was made at other places."""
+        self._shelf = Shelf()
+        self._sources = Sources()
         self._told: dict[str, Plain] = {}
         self._codes: CodesTrack | None = None
         self._user_track = "user_in"
@@ -344,21 +350,33 @@ class _Files:
             self._manifest[name] = value
             write_manifest(self.folder, self._manifest)
 
-    def _track(self, name: str, rate: int, starts: Ticks = 0, first: Ticks = 0) -> FlacTrack:
+    def _track(self, name: str, rate: int, starts: Ticks = 0, first: Ticks = 0, shared: bool = False) -> FlacTrack:
         """`first`: the position of its first sample, which lies at `starts` on the session timeline."""
         track = self._tracks.get(name)
         if track is None:
-            track = self._tracks[name] = FlacTrack(self.folder / f"{name}.flac", rate, first)
-            told: dict[str, Plain] = {"rate": rate, "starts": starts}
-            if first:
-                told["first"] = first
-            self._told[name] = told
-            self.note("tracks", dict(self._told))
+            shelf = self._shelf if shared else None
+            track = self._tracks[name] = FlacTrack(self.folder / f"{name}.flac", rate, first, shelf)
+            self._tell_track(name, rate, starts, first)
         return track
 
-    def _placed(self, name: str) -> FlacTrack:
-        """A track whose positions are those of the session timeline."""
-        return self._track(name, self._rate, self._began.now, self._began.now)
+    def _copy(self, name: str) -> FlacCopy:
+        """A track whose positions are those of the session timeline, of what lies on `agent_generated`."""
+        track = self._copies.get(name)
+        if track is None:
+            first = self._began.now
+            track = self._copies[name] = FlacCopy(self.folder / f"{name}.flac", self._rate, first, self._shelf)
+            self._tell_track(name, self._rate, first, first)
+        return track
+
+    def _tell_track(self, name: str, rate: int, starts: Ticks, first: Ticks) -> None:
+        told: dict[str, Plain] = {"rate": rate, "starts": starts}
+        if first:
+            told["first"] = first
+        self._told[name] = told
+        self.note("tracks", dict(self._told))
+
+    def _audio(self) -> list[FlacTrack | FlacCopy]:
+        return [*self._tracks.values(), *self._copies.values()]
 
     def event(self, event: Event, now: Ticks, pcm: bytes | None, rate: int) -> None:
         if self._lines is None:
@@ -374,8 +392,10 @@ class _Files:
         kind = type(event)
         if kind is EngineAudio or kind is DuplexFrame:
             at = self._generated
-            if pcm:
-                self._track("agent_generated", self._rate).write(at, pcm)
+            if pcm and isinstance(event, EngineAudio | DuplexFrame):
+                self._track("agent_generated", self._rate, shared=True).write(at, pcm)
+                source = event.response if isinstance(event, EngineAudio) else "duplex"
+                self._sources.made(source, event.start, event.end, at)
                 if isinstance(pcm, CodedPcm):
                     self._code(at, pcm)
                 self._generated += ticks_of(pcm, self._rate)
@@ -435,7 +455,7 @@ class _Files:
             return
         self._lines.flush()
         self._place()
-        for track in self._tracks.values():
+        for track in self._audio():
             track.flush()
         for further in self._further:
             further.flush()
@@ -444,14 +464,18 @@ class _Files:
 
     def _size(self, lines: EventsFile) -> int:
         """Bytes on the disk."""
-        audio = sum(track.size for track in self._tracks.values())
+        audio = sum(track.size for track in self._audio())
         return lines.size + audio + sum(further.size for further in self._further)
 
     def _place(self) -> None:
         for piece in self.placement.sent():
-            self._placed("agent_sent").write(piece.placed_at, self._samples(piece))
+            self._put("agent_sent", piece)
         for piece in self.placement.heard():
-            self._placed("agent_heard").write(piece.placed_at, self._samples(piece))
+            self._put("agent_heard", piece)
+
+    def _put(self, name: str, piece: Piece) -> None:
+        made = next(self._sources.places(piece.source, piece.source_start, piece.length), None)
+        self._copy(name).write(piece.placed_at, self._samples(piece), 0 if made is None else made[0])
 
     def _samples(self, piece: Piece) -> bytes:
         ticks = ticks_per_sample(self._rate)
@@ -477,12 +501,12 @@ class _Files:
                 # Last in, first out; what one of them cannot do does not keep the others from being closed.
                 for further in self._further:
                     stack.callback(self._tell, further)
-                for track in self._tracks.values():
+                for track in self._audio():
                     stack.callback(track.close)
                 stack.callback(self._place)
                 if lines is not None:
                     stack.callback(lines.close)
-            for track in self._tracks.values():
+            for track in self._audio():
                 track.close()  # one that only the last pieces began
         finally:
             self._manifest[how] = reason

@@ -1,4 +1,4 @@
-"""FLAC tracks that are written as they come and can be read before they are finished (RFC 9639).
+"""Reads FLAC tracks, also before they are finished (RFC 9639).
 
 A track that was never finished (the process died, or still writes) has no length in its header and may end in the
 middle of a frame. `FlacFile` finds the last whole frame and shows the decoder a file that ends there.
@@ -15,82 +15,13 @@ import numpy as np
 import soundfile
 from numpy.typing import NDArray
 
-from ..core.timeline import Ticks, ticks_per_sample
+from ..core.timeline import ticks_per_sample
+from .flac_frames import crc16, read_header
 
-CHUNK_SECONDS = 0.5
-"""How much is encoded at a time: calls cost more than samples."""
 _SEARCH = 1 << 16
 """Bytes at the end of a file in which its last frames begin: far more than one holds."""
 _STREAMINFO = 42
 """Bytes of the marker, the block header and the STREAMINFO block, which comes first (section 8.2)."""
-_SILENCE = bytes(1 << 16)
-
-
-class FlacTrack:
-    """Mono 16-bit PCM at `rate` Hz, written forward only; positions in ticks. What lies between is silence.
-
-    `first`: position of its first sample.
-    """
-
-    def __init__(self, path: Path, rate: int, first: Ticks = 0) -> None:
-        self.rate = rate
-        self._path = path
-        self._ticks = ticks_per_sample(rate)
-        self._waiting = bytearray()
-        self._chunk = round(rate * CHUNK_SECONDS) * 2
-        self._samples = first // self._ticks
-        """Position of the next one."""
-        self._file = soundfile.SoundFile(
-            path, "w", samplerate=rate, channels=1, format="FLAC", subtype="PCM_16", compression_level=0.0
-        )
-
-    @property
-    def end(self) -> Ticks:
-        return self._samples * self._ticks
-
-    def write(self, position: Ticks, pcm: bytes) -> None:
-        """Add `pcm` at `position`; of what lies before the end, nothing is written again."""
-        first = position // self._ticks
-        gap = first - self._samples
-        if gap > 0:
-            self._silence(gap)
-        elif gap < 0:
-            pcm = pcm[-gap * 2 :]
-        self._samples += len(pcm) // 2
-        self._waiting += pcm
-        if len(self._waiting) >= self._chunk:
-            self.flush()
-
-    def extend(self, end: Ticks) -> None:
-        """Silence up to `end`."""
-        gap = end // self._ticks - self._samples
-        if gap > 0:
-            self._silence(gap)
-
-    def _silence(self, samples: int) -> None:
-        self._samples += samples
-        size = samples * 2
-        while size > 0:
-            self._waiting += _SILENCE[:size]
-            size -= len(_SILENCE)
-            if len(self._waiting) >= self._chunk:
-                self.flush()
-
-    def flush(self) -> None:
-        """Encode what waits. The encoder keeps less than a frame (1,152 samples)."""
-        if self._waiting:
-            self._file.buffer_write(bytes(self._waiting), dtype="int16")
-            self._waiting.clear()
-
-    @property
-    def size(self) -> int:
-        """Bytes on the disk."""
-        return self._path.stat().st_size
-
-    def close(self) -> None:
-        if not self._file.closed:
-            self.flush()
-            self._file.close()
 
 
 class TrackError(ValueError):
@@ -156,68 +87,24 @@ def _measure(file: BinaryIO, path: Path) -> tuple[bytes, int, int]:
 
 
 def _whole_frames(file: BinaryIO, block: int) -> tuple[int, int]:
-    """Samples in whole frames, and where in the file they end."""
+    """Samples in whole frames, and where in the file they end. `block`: samples of each, where all are alike."""
     size = file.seek(0, os.SEEK_END)
     begin = max(_STREAMINFO, size - _SEARCH)
     file.seek(begin)
     tail = file.read()
+    stops = [len(tail)]
     at = len(tail)
-    while (at := tail.rfind(b"\xff\xf8", 0, at)) >= 0:
-        number = _frame_number(tail, at)
-        if number is None:
+    while (at := tail.rfind(b"\xff", 0, at)) >= 0:
+        head = read_header(tail, at, block)
+        if head is None:
             continue
-        # The last frame counts when it is whole: its two last bytes are the CRC of the others (section 9.3).
-        if _crc16(tail[at:]) == 0:
-            return (number + 1) * block, size
-        return number * block, begin + at
+        # A frame is whole when its two last bytes are the CRC of the others (section 9.3). It ends where the file does
+        # or at a later header; what looks like one may be a few samples.
+        for stop in stops:
+            if crc16(tail[at:stop]) == 0:
+                return head.first + head.samples, begin + stop
+        stops.append(at)
     return 0, size
-
-
-def _frame_number(data: bytes, at: int) -> int | None:
-    """Number of the frame whose header begins at `at`; None where it is no header (section 9.1)."""
-    head = data[at : at + 16]
-    if len(head) < 6 or head[2] >> 4 == 0 or head[3] & 1:
-        return None
-    first = head[4]
-    extra = 0 if first < 0x80 else 8 - (first ^ 0xFF).bit_length() - 1
-    if first >= 0x80 and not 1 <= extra <= 6:
-        return None
-    number = first if first < 0x80 else first & (1 << 6 - extra) - 1
-    for byte in head[5 : 5 + extra]:
-        number = number << 6 | byte & 0x3F
-    end = 5 + extra + {6: 1, 7: 2}.get(head[2] >> 4, 0) + {12: 1, 13: 2, 14: 2}.get(head[2] & 15, 0)
-    if end >= len(head) or _crc8(head[:end]) != head[end]:
-        return None
-    return number
-
-
-def _crc8(data: bytes) -> int:
-    crc = 0
-    for byte in data:
-        crc ^= byte
-        for _ in range(8):
-            crc = crc << 1 ^ 0x107 if crc & 0x80 else crc << 1
-    return crc
-
-
-def _table16() -> list[int]:
-    table = []
-    for byte in range(256):
-        crc = byte << 8
-        for _ in range(8):
-            crc = crc << 1 ^ 0x18005 if crc & 0x8000 else crc << 1
-        table.append(crc)
-    return table
-
-
-_CRC16 = _table16()
-
-
-def _crc16(data: bytes) -> int:
-    crc = 0
-    for byte in data:
-        crc = crc << 8 & 0xFFFF ^ _CRC16[crc >> 8 ^ byte]
-    return crc
 
 
 class _Patched(io.RawIOBase):

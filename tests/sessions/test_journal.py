@@ -34,7 +34,7 @@ from sessions.core.records import Reader
 from sessions.core.state import Abilities
 from sessions.core.timeline import Ticks, from_ms
 from sessions.journal import Journal, Recorder
-from sessions.recording.flac import FlacTrack
+from sessions.recording.flac_track import FlacTrack
 from sessions.recording.format import EVENTS, MANIFEST
 from sessions.recording.policy import RecordingPolicy
 from sessions.replay.reader import Recording, read_manifest
@@ -298,7 +298,7 @@ def test_a_write_that_fails_is_counted_and_ends_no_conversation(
     recorder: Recorder, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     class FullDisk(FlacTrack):
-        def flush(self) -> None:
+        def write(self, position: int, pcm: bytes) -> None:
             raise OSError(28, "No space left on device")
 
     journal, other = begin(recorder), begin(recorder, "sess_other")

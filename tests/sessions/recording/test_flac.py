@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import soundfile
 
-from sessions.recording.flac import FlacFile, FlacTrack, TrackError
+from sessions.recording.flac import FlacFile, TrackError
+from sessions.recording.flac_track import FlacTrack
 
 RATE = 24_000
 BLOCK = 1152
