@@ -69,9 +69,10 @@ class SessionHandle:
             self._runner.note(note)
 
     def _may(self) -> bool:
-        if not self.current:
+        current = self._runner.attachment == self.attachment
+        if not current:
             self._runner.counters.add(counters.OLD_CARRIER)
-        return self.current
+        return current
 
     @property
     def input_end(self) -> Ticks:

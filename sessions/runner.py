@@ -59,7 +59,7 @@ from .core.events import (
 )
 from .core.records import Plain
 from .core.session import Session
-from .core.state import Abilities
+from .core.state import Abilities, State
 from .core.timeline import TICK_RATE, Ticks
 from .counters import Counters
 from .figures import Figures
@@ -139,17 +139,20 @@ class Runner:
                 can.told,
             ),
         )
+        self._state: State = self._core.state
         self._rate = can.output_rate
         self._heeds = manager.perception if isinstance(manager.perception, Heeds) else None
         self._floor_taken = False
         self._own_voice = OwnVoice(session, manager.perception, can.output_rate)
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
-        self._began = self._loop.time() - self._core.state.now / TICK_RATE
+        self._began = self._loop.time() - self._state.now / TICK_RATE
         self.mailbox = Mailbox(AUDIO_WAITING)
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
         self._room.set()
+        self.has_room = True
+        """Whether `_room` is set: asked for every packet."""
         self._handling = False
         self._fault: Exception | None = None
         self._at_once = 0
@@ -159,7 +162,7 @@ class Runner:
         self.done = asyncio.Event()
         self._tracks: dict[str, OutputTrack] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self.input_end: Ticks = self._core.state.input.watermark
+        self.input_end: Ticks = self._state.input.watermark
         self._images: dict[str, bytes] = {}
         self._pcm: bytes | None = None
         self._pcm_rate = 0
@@ -174,7 +177,7 @@ class Runner:
     def begin(self) -> None:
         """Attach the carrier at once, so that a refusal (`Busy`) reaches the caller and nothing stays behind."""
         try:
-            self._handle(_attached(self._carrier))
+            self._handle(_attached(self._carrier), self._now())
         except Busy:
             self._discard()
             raise
@@ -185,7 +188,7 @@ class Runner:
         recorder = self._manager.recorder
         if recorder is None:
             return None
-        known = self._core.state
+        known = self._state
         return recorder.open(
             self.session,
             incarnation,
@@ -215,7 +218,7 @@ class Runner:
         self.token = token
         self._journal = self._record(incarnation, self._core.snapshot())
         try:
-            self._handle(OwnershipTaken(incarnation))
+            self._handle(OwnershipTaken(incarnation), self._now())
         except Busy:
             self._discard()
             raise
@@ -248,26 +251,26 @@ class Runner:
 
         Only for callers whom it does not disturb that the session acts before they go on.
         """
-        if self._handling or len(self.mailbox) or not self._may_at_once(pcm):
+        now = self._now()
+        if self._handling or len(self.mailbox) or not self._may_at_once(now, pcm):
             self.put(Mail(event, pcm, rate))
             return
         try:
-            self._handle(event, pcm, rate)
+            self._handle(event, now, pcm, rate)
         except Exception as error:
             self._fault = error
-        if self._fault is not None or self._core.state.closed:
+        if self._fault is not None or self._state.closed:
             self._wake.set()
 
-    def _may_at_once(self, pcm: bytes | None) -> bool:
+    def _may_at_once(self, now: Ticks, pcm: bytes | None) -> bool:
         if pcm is not None and len(pcm) > SHORT:
             return False
-        now = self._now()
         if now >= self._stretch_end:
             self._stretch_end = now + STRETCH
             self._at_once = 0
         self._at_once += 1
         free = self._at_once <= BATCH and self._manager.keeper.fresh
-        return free and self._fault is None and self._lost_to is None and not self._core.state.closed
+        return free and self._fault is None and self._lost_to is None and not self._state.closed
 
     def put(self, mail: Mail) -> None:
         """Add to the mailbox; the session's task comes to it."""
@@ -276,6 +279,7 @@ class Runner:
             self.counters.add("input_overflow", lost)
         if len(self.mailbox) > MAIL_WAITING:
             self._room.clear()
+            self.has_room = False
         self._wake.set()
 
     def audio(self, pcm: bytes, rate: int, concealed: bool = False) -> None:
@@ -294,10 +298,6 @@ class Runner:
         self._images[image.digest] = data
         while len(self._images) > IMAGES_WAITING:
             del self._images[next(iter(self._images))]
-
-    @property
-    def has_room(self) -> bool:
-        return self._room.is_set()
 
     async def room(self) -> None:
         await self._room.wait()
@@ -320,7 +320,7 @@ class Runner:
 
     async def _run(self) -> None:
         try:
-            while not self._core.state.closed:
+            while not self._state.closed:
                 await self._wake.wait()
                 self._wake.clear()
                 if self._fault is not None:
@@ -328,14 +328,15 @@ class Runner:
                 if not self._manager.keeper.fresh:
                     await self._manager.keeper.ask()
                 if self._lost_to is not None:
-                    self._handle(OwnershipLost(self._lost_to))  # ahead of everything that waits
+                    self._handle(OwnershipLost(self._lost_to), self._now())  # ahead of everything that waits
                 handled = 0
-                while not self._core.state.closed and (mail := self.mailbox.take()) is not None:
-                    self._handle(mail.event, mail.pcm, mail.rate, mail.carrier)
+                while not self._state.closed and (mail := self.mailbox.take()) is not None:
+                    self._handle(mail.event, self._now(), mail.pcm, mail.rate, mail.carrier)
                     handled += 1
                     if handled % BATCH == 0:
                         await asyncio.sleep(0)
                 self._room.set()
+                self.has_room = True
         except Exception:
             # A fault of ours in one session must not take the others along, nor leave anything of it behind.
             log.exception("session %s failed", self.session)
@@ -367,27 +368,27 @@ class Runner:
     @property
     def tenant(self) -> str:
         """Whose session it is."""
-        return self._core.state.config.tenant
+        return self._state.config.tenant
 
     @property
     def heard(self) -> Ticks:
         """User audio so far."""
-        return self._core.state.input.watermark
+        return self._state.input.watermark
 
     def post(self, event: Event) -> None:
         """Have the session handle `event` in its turn."""
         self.put(Mail(event))
 
     def _now(self) -> Ticks:
-        return max(self._core.state.now, round((self._loop.time() - self._began) * TICK_RATE))
+        now, before = round((self._loop.time() - self._began) * TICK_RATE), self._state.now
+        return now if now > before else before
 
     def _handle(
-        self, event: Event, pcm: bytes | None = None, rate: int = 0, carrier: CarrierPort | None = None
+        self, event: Event, now: Ticks, pcm: bytes | None = None, rate: int = 0, carrier: CarrierPort | None = None
     ) -> None:
         """Let the core decide about `event` and do what it says. See `Mail`."""
         self._handling = True
         try:
-            now = self._now()
             if self._journal is not None:
                 self._journal.event(event, now, pcm, rate)
             kind = type(event)
@@ -410,7 +411,8 @@ class Runner:
                 self._keeping.event(event, now)
             if self._figures is not None and effects:
                 self._tell_figures(effects, now)
-            self._carry_out(effects)
+            if effects:
+                self._carry_out(effects)
         finally:
             self._handling = False
 
@@ -439,7 +441,7 @@ class Runner:
         self._own_voice.arrived(event.start, event.end, now)
 
     def _tell_floor(self) -> None:
-        taken = self._core.state.policy.phase == "speech"
+        taken = self._state.policy.phase == "speech"
         if taken != self._floor_taken and self._heeds is not None:
             self._floor_taken = taken
             self._heeds.floor(self.session, taken)
@@ -447,7 +449,7 @@ class Runner:
     def _tell_figures(self, effects: list[Effect], now: Ticks) -> None:
         observer = self._manager.observer
         if self._figures is not None and observer is not None:
-            seen = self._figures.take(effects, now, self._core.state.input.watermark)
+            seen = self._figures.take(effects, now, self._state.input.watermark)
             if seen:
                 observer.figures(self.session, seen)
 
@@ -460,7 +462,7 @@ class Runner:
 
     def _feed_item(self, start: Ticks, pcm: bytes, rate: int) -> None:
         """Audio of an item is only listened to on request: no speech is reported in it."""
-        listening = OpenPerception.of(self._core.state.config)
+        listening = OpenPerception.of(self._state.config)
         aloof = replace(listening, speech=False)
         self._perception.open(self._core.fence, aloof, self.emit)
         self._perception.feed(self.session, start, pcm, rate)
@@ -475,7 +477,7 @@ class Runner:
             return
         if isinstance(event, EngineAudio):
             source = event.response
-            state = self._core.state
+            state = self._state
             if source not in state.asides and (state.active is None or state.active.id != source):
                 return
         elif isinstance(event, DuplexFrame):
@@ -531,27 +533,27 @@ class Runner:
             run,
             at,
         )
-        if self._core.state.config.turns is not None:
-            self._own_voice.play(frame.placed_at, pcm, self._core.state.now)
+        if self._state.config.turns is not None:
+            self._own_voice.play(frame.placed_at, pcm, self._state.now)
         return frame
 
     def _hold(self, effect: HoldCarrier) -> None:
         self._carrier.hold()
         if self._carrier.capabilities.paced:
-            self._own_voice.hold(self._core.state.now)
+            self._own_voice.hold(self._state.now)
 
     def _resume(self, effect: ResumeCarrier) -> None:
         self._carrier.resume()
-        self._own_voice.resume(self._core.state.now)
+        self._own_voice.resume(self._state.now)
 
     def _flush(self, effect: FlushCarrier) -> None:
         self._carrier.flush(effect.fence)
-        self._own_voice.flush(self._core.state.now)
+        self._own_voice.flush(self._state.now)
 
     def _drop(self, effect: DropAudio) -> None:
         self.counters.add(f"dropped_ticks_{effect.why}", effect.end - effect.start)
         track = self._tracks.get(effect.source)
-        if track is not None and effect.source == "duplex" and self._core.state.active is None:
+        if track is not None and effect.source == "duplex" and self._state.active is None:
             track.drop_before(effect.end)
 
     def _release(self, effect: ReleaseTrack) -> None:
@@ -566,7 +568,7 @@ class Runner:
 
     def _at_ease(self, due: float) -> float:
         """When to wake the session for a frame that may leave at `due`: so late that others may, too."""
-        config = self._core.state.config
+        config = self._state.config
         if config.lead < AT_EASE * config.frame:
             return due
         return math.ceil((due + (EASE - 1) * config.frame / TICK_RATE) / GRID) * GRID

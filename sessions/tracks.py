@@ -17,7 +17,7 @@ def silence(length: Ticks, rate: int) -> bytes:
     return bytes(length // ticks_per_sample(rate) * SAMPLE_BYTES)
 
 
-RUN: Ticks = TICK_RATE // 5
+RUN: Ticks = TICK_RATE * 2 // 5
 """Longest stretch that frames are cut from as one."""
 
 
@@ -25,7 +25,7 @@ class OutputTrack:
     """Engine audio of one source, contiguous from where it begins; frames are cut from the front."""
 
     def __init__(self, rate: int, start: Ticks) -> None:
-        self._rate = rate
+        self._per_sample = ticks_per_sample(rate)
         self._start = start
         self._pcm = bytearray()
         self._run = b""
@@ -36,10 +36,10 @@ class OutputTrack:
         return self._start + self._ticks(len(self._pcm))
 
     def _ticks(self, size: int) -> Ticks:
-        return size // SAMPLE_BYTES * ticks_per_sample(self._rate)
+        return size // SAMPLE_BYTES * self._per_sample
 
     def _bytes(self, ticks: Ticks) -> int:
-        return ticks // ticks_per_sample(self._rate) * SAMPLE_BYTES
+        return ticks // self._per_sample * SAMPLE_BYTES
 
     def append(self, start: Ticks, pcm: bytes) -> bool:
         """Add audio at `start`; False (and nothing added) when it does not follow what is there."""
@@ -58,13 +58,15 @@ class OutputTrack:
 
         Frames that follow each other share a run while it lasts; behind them it holds audio that may never be cut.
         """
-        first = self._bytes(start - self._start)
-        last = self._bytes(end - self._start)
+        ticks = self._per_sample
+        first = (start - self._start) // ticks * SAMPLE_BYTES
+        last = (end - self._start) // ticks * SAMPLE_BYTES
         if first < 0 or last > len(self._pcm):
             raise ValueError(f"[{start}, {end}) is not in the track, which holds [{self._start}, {self.end})")
-        at, size = self._bytes(start - self._run_start), last - first
+        at, size = (start - self._run_start) // ticks * SAMPLE_BYTES, last - first
         if at < 0 or at + size > len(self._run):
-            self._run = bytes(self._pcm[first : max(last, first + self._bytes(RUN))])
+            with memoryview(self._pcm) as pcm:
+                self._run = bytes(pcm[first : max(last, first + self._bytes(RUN))])
             self._run_start, at = start, 0
         del self._pcm[:last]
         self._start = end

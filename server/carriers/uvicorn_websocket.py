@@ -93,8 +93,13 @@ class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
 
     def _take_plain(self, data: bytes) -> int:
         """Deliver the plain messages that `data` begins with, past the parser; returns where the rest begins."""
-        at = 0
-        while self.conn.state is State.OPEN and not self.close_sent and (found := plain_text(data, at)) is not None:
+        at, size = 0, len(data)
+        while (
+            at < size
+            and self.conn.state is State.OPEN
+            and not self.close_sent
+            and (found := plain_text(data, at)) is not None
+        ):
             payload, end = found
             if self.config.ws_max_size < len(payload):
                 break

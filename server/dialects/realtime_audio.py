@@ -69,6 +69,5 @@ class OutputLane:
 
     def _waiting_from(self, otherwise: Ticks) -> Ticks:
         """Where the oldest waiting sample lies; `otherwise` where none waits."""
-        if self._lane is None or not self._lane.pending:
-            return otherwise
-        return self._end - self._lane.pending * ticks_per_sample(self._rate)
+        pending = 0 if self._lane is None else self._lane.pending
+        return self._end - pending * ticks_per_sample(self._rate) if pending else otherwise

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from sessions.core.timeline import from_ms
-from sessions.tracks import OutputTrack, silence, ticks_of
+from sessions.tracks import RUN, OutputTrack, silence, ticks_of
 
 
 def counting(first: int, samples: int) -> bytes:
@@ -92,7 +92,8 @@ def test_frames_that_follow_each_other_share_a_run_and_none_goes_over_its_end() 
         if not runs or run is not runs[-1]:
             assert at == 0
             runs.append(run)
-    assert [len(run) // 2 for run in runs] == [4800] * 5
+    whole = RUN // 2
+    assert [len(run) // 2 for run in runs] == [whole] * (24_000 // whole) + [24_000 % whole]
 
 
 def test_a_run_holds_only_what_is_there_and_a_jump_begins_another() -> None:
