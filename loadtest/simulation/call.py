@@ -106,6 +106,7 @@ class Call:
         "_attached",
         "_begin",
         "_chance",
+        "_clock",
         "_cluster",
         "_core",
         "_end",
@@ -132,6 +133,7 @@ class Call:
 
     def __init__(self, cluster: Cluster, number: int, node: Node, worker: Worker) -> None:
         self._cluster = cluster
+        self._clock = cluster.clock
         self.number = number
         self.node = node
         self.worker = worker
@@ -177,7 +179,7 @@ class Call:
 
     @property
     def now(self) -> Ticks:
-        return self._cluster.clock.now
+        return self._clock.now
 
     def begin(self) -> None:
         """The call is answered."""
@@ -261,12 +263,12 @@ class Call:
         takes = self.node.hearing(self._chance)
         if self._over:
             takes += from_ms(self._cluster.times.echo)
-        self._cluster.clock.at(arrived + takes, self._windows, end, self._plan)
+        self._clock.at(arrived + takes, self._windows, end, self._plan)
 
     def _windows(self, end: Ticks, plan: int) -> None:
         if plan != self._plan:
             return
-        frames = self._cluster.clock.now // FRAME * FRAME
+        frames = self._clock.now // FRAME * FRAME
         if frames > self._fed:
             self._feed(frames)
         while self._heard < end:
@@ -293,7 +295,7 @@ class Call:
         if self._said != self._end:
             self._said = self._end
             self._cluster.figures.turns += 1
-            self._cluster.clock.at(self._end + PATIENCE, self._asks_again, self._end, self._serial)
+            self._clock.at(self._end + PATIENCE, self._asks_again, self._end, self._serial)
         chance, level, hiss = trace.windows[number]
         self._give(SpeechProbability(start, end, chance, level, 0.0, hiss))
 
@@ -338,7 +340,7 @@ class Call:
     # --- the core ----------------------------------------------------------------------------------------------------
 
     def _give(self, event: Event) -> None:
-        done = self._core.handle(event, self._cluster.clock.now)
+        done = self._core.handle(event, self._clock.now)
         if done:
             self._carry_out(done)
             if self._state.active is not None:
@@ -355,7 +357,7 @@ class Call:
         due = self._core.paced_until()
         if due is not None and due != self._woken_at and self._attached:
             self._woken_at = due
-            self._cluster.clock.at(due, self._catch_up, due)
+            self._clock.at(due, self._catch_up, due)
 
     def _carry_out(self, done: Done) -> None:
         for effect in done:
@@ -435,7 +437,7 @@ class Call:
         name, due = effect.name, effect.due
         if name not in UNTIMED:
             self._timers[name] = due
-            self._cluster.clock.at(due, self._due, name, due, self._serial)
+            self._clock.at(due, self._due, name, due, self._serial)
 
     def _due(self, name: str, due: Ticks, serial: int) -> None:
         if serial == self._serial and self._timers.get(name) == due:
@@ -449,7 +451,7 @@ class Call:
 
     def _transcribe(self, effect: Transcribe) -> None:
         answer = Transcript(effect.request, effect.start, effect.end, "please go on")
-        clock = self._cluster.clock
+        clock = self._clock
         clock.at(clock.now + from_ms(self._cluster.times.words), self._take, answer, self._serial)
 
     def _take(self, answer: Event, serial: int) -> None:
@@ -462,7 +464,7 @@ class Call:
         self._replies[effect.response] = [0, effect.credit, length]
         took = self.worker.engine_ms(self._cluster.times)
         self.worker.beginning += 1
-        clock = self._cluster.clock
+        clock = self._clock
         clock.at(clock.now + from_ms(took), self._begun, self.worker, effect.fence, effect.response, self._serial)
 
     def _begun(self, worker: Worker, fence: Fence, response: str, serial: int) -> None:
@@ -473,7 +475,7 @@ class Call:
         reply = self._replies.get(effect.response)
         if reply is not None:
             reply[1] = effect.until
-            clock = self._cluster.clock
+            clock = self._clock
             clock.at(clock.now, self._make, effect.fence, effect.response, self._serial)
 
     def _make(self, fence: Fence, response: str, serial: int) -> None:
