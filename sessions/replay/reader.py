@@ -31,7 +31,7 @@ from ..core.timeline import Ticks, ticks_per_sample
 from ..recording.events_file import read_chapters
 from ..recording.flac import FlacFile, TrackError
 from ..recording.format import EVENTS, EVENTS_1, MANIFEST, READABLE, STATE, TRACKS, VERSION, JournalError
-from ..recording.lines import LineReader
+from ..recording.line_reader import LineReader, parsed
 from ..recording.placement import Piece, Placement, Sources
 from .input_clock import InputClock
 
@@ -267,7 +267,7 @@ class Recording:
                 for line in chapter.lines():
                     number += 1
                     try:
-                        read = reader.line(json.loads(line))
+                        read = reader.line(parsed(line))
                     except (ValueError, RecursionError) as error:
                         _tell(faults, f"{path} line {number} is damaged: {error}")
                         break

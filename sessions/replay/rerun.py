@@ -13,7 +13,8 @@ from ..core.records import Plain, to_plain
 from ..core.timeline import TICK_RATE, Ticks
 from ..recording.events_file import read_chapters
 from ..recording.format import EVENTS, JournalError, software
-from ..recording.lines import LineReader, Writer
+from ..recording.line_reader import LineReader, parsed
+from ..recording.lines import Writer
 from ..recording.redaction import Redactor, may_tell, same_but_for_secrets
 from .reader import Manifest, Recording, Step
 
@@ -92,7 +93,7 @@ def _swift(recording: Recording) -> Rerun | None:
                     return None
                 if line.startswith(b'{"n":'):
                     writer.chapter()
-                read = reader.line(json.loads(line))
+                read = reader.line(parsed(line))
                 if read.event is None or read.number != events + 1:
                     return None
                 pending = session.handle(read.event, read.now)

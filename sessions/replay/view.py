@@ -36,7 +36,7 @@ from ..core.records import Plain, to_plain
 from ..core.timeline import TICK_RATE, Ticks, Word
 from ..recording import chapters
 from ..recording.format import EVENTS
-from ..recording.lines import LineReader
+from ..recording.line_reader import LineReader, parsed
 from .reader import Recording, Step
 
 SPEECH: Final = 0.5
@@ -98,7 +98,7 @@ class View:
         step: Step | None = None
         for line in chapters.text(self._path, self._places[chapter]).split(b"\n")[:-1]:
             try:
-                read = reader.line(json.loads(line))
+                read = reader.line(parsed(line))
             except (ValueError, RecursionError):
                 break
             if read.event is not None:

@@ -12,7 +12,9 @@ from sessions.core.events import AudioArrived, EngineAudio, Event, ItemCreate, S
 from sessions.core.fence import Fence
 from sessions.core.records import RecordError, to_plain
 from sessions.core.timeline import Ticks
-from sessions.recording.lines import SERIES, LineReader, Writer, text
+from sessions.recording.line_reader import LineReader, parsed
+from sessions.recording.lines import Writer, text
+from sessions.recording.series import SERIES
 
 from .steps import Part, drive
 
@@ -143,3 +145,22 @@ def test_effects_that_are_events_are_refused() -> None:
     reader.line({"n": 1, "now": 0, "event": {"type": "CarrierAttached"}})
     with pytest.raises(RecordError, match="does not belong"):
         reader.line({"effects": [{"type": "Close"}]})
+
+
+def test_a_line_is_one_value_as_json_has_it() -> None:
+    for line in (b'{"now":1}', b' {"now":1} ', '{"now":"ü"}'.encode(), b"[1]"):
+        assert parsed(line) == json.loads(line)
+    for line in (b"", b"{}{}", b'{"now":1}x', b"{", b'{"now":"\xff"}'):
+        with pytest.raises(ValueError, match="Expecting|Extra data|decode"):
+            parsed(line)
+
+
+def test_a_record_of_scalars_whose_types_are_wrong_is_refused_by_its_place() -> None:
+    reader = LineReader()
+    reader.line({"n": 1, "now": 0, "event": {"type": "PlaybackReported", "response": "resp", "position": 5}})
+    with pytest.raises(RecordError, match=r"event\.position"):
+        reader.line({"now": 0, "event": {"type": "PlaybackReported", "response": "resp", "position": "5"}})
+    with pytest.raises(RecordError, match=r"event\.response"):
+        reader.line({"now": 0, "event": {"type": "PlaybackReported", "position": 5}})
+    with pytest.raises(RecordError, match=r"event\.start"):
+        LineReader().line({"n": 1, "now": 0, "event": {"type": "AudioArrived", "end": 5}})
