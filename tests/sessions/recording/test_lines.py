@@ -151,7 +151,7 @@ def test_a_line_is_one_value_as_json_has_it() -> None:
     for line in (b'{"now":1}', b' {"now":1} ', '{"now":"ü"}'.encode(), b"[1]"):
         assert parsed(line) == json.loads(line)
     for line in (b"", b"{}{}", b'{"now":1}x', b"{", b'{"now":"\xff"}'):
-        with pytest.raises(ValueError, match="Expecting|Extra data|decode"):
+        with pytest.raises(ValueError, match=r"Expecting|Extra data|decode"):
             parsed(line)
 
 
