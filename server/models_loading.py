@@ -121,16 +121,20 @@ def _engine(
         return remote, remote.shutdown
     if settings.engine == "embedded":
         return _embedded(settings, directories)
-    from models.families.embedded.talker_hibari import HibariTalker
-
-    talker = HibariTalker(directories["hibari"])
     from models.families.duplex_script import ScriptedDuplexEngine
     from models.families.script import Script
     from models.families.scripted import ScriptedEngine
 
     if settings.script is None:
         raise ValueError("a scripted engine needs a script")
-    replies = Script.load(settings.script).prepare(talker)
+    script = Script.load(settings.script)
+    talker = None
+    if any(reply.text is not None for reply in script.replies):
+        # It takes longer to load than all else that such a server has.
+        from models.families.embedded.talker_hibari import HibariTalker
+
+        talker = HibariTalker(directories["hibari"])
+    replies = script.prepare(talker)
     scripted: ScriptedEngine | ScriptedDuplexEngine
     scripted = ScriptedEngine(replies) if settings.engine == "scripted" else ScriptedDuplexEngine(replies)
     return scripted, scripted.shutdown

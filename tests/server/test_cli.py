@@ -307,7 +307,7 @@ def test_a_server_whose_peer_does_not_read_ends_too(serving: ServerProcess, numb
 @SIGNALS
 def test_a_server_that_loads_its_models_ends(tmp_path: Path, number: int, status: int) -> None:
     script, log = tmp_path / "script.toml", tmp_path / "log"
-    script.write_text(TONE)
+    script.write_text('[[reply]]\ntext = "Hello."\n')  # so that a voice is loaded as well
     arguments = ["serve", "--engine", "scripted", "--script", str(script), "--port", "0"]
     with process(log, *arguments) as running:
         wait_for("loading the models", log, running)

@@ -9,8 +9,8 @@ import pytest
 from models.checkpoint import CheckpointError
 from models.descriptor import CannotSpeak, DescriptorMismatch
 from models.registry import UnknownModel
-from server.models_loading import _require
-from server.settings import SettingsError
+from server.models_loading import _engine, _require
+from server.settings import Settings, SettingsError
 from tests.models.checkpoints import MOSHI, QWEN, changed, weights, write
 
 
@@ -43,3 +43,24 @@ def test_a_folder_that_is_no_checkpoint_is_refused(
 ) -> None:
     with pytest.raises(error):
         _require(write(tmp_path, files), "moshi")
+
+
+def test_a_script_of_sounds_alone_waits_for_no_voice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Loaded(Exception):
+        """The voice would be loaded."""
+
+    def load(folder: Path) -> None:
+        raise Loaded
+
+    monkeypatch.setattr("models.families.embedded.talker_hibari.HibariTalker", load)
+    script = tmp_path / "script.toml"
+
+    def engine_of(replies: str) -> None:
+        script.write_text(replies)
+        settings = Settings(engine="scripted", script=script)
+        _, stop = _engine(settings, {"hibari": tmp_path}, lambda stage, fraction: None)
+        stop()
+
+    engine_of("[[reply]]\ntone_hz = 440\nseconds = 0.1\n")
+    with pytest.raises(Loaded):
+        engine_of('[[reply]]\ntone_hz = 440\nseconds = 0.1\n[[reply]]\ntext = "Good morning."\n')
