@@ -32,6 +32,8 @@ from tests.models.families.qwen3_omni.scene import Scene, png, user
 
 PICTURE = png(96, 64)
 REF = ImageRef("d1", "image/png", 96, 64)
+SHORT = 12
+"""Tokens of an answer that only has to come to its end."""
 
 
 @pytest.fixture(scope="module")
@@ -314,7 +316,7 @@ def test_it_tells_how_full_it_is_and_what_a_row_held_already(omni: Omni) -> None
     assert (empty.slots, empty.busy) == (2 + SPARE, 0)
     assert {stage: kv.held for stage, kv in empty.kv.items()} == {"thinker": 0, "talker": 0}
     scene.open("s")
-    scene.ask("s", "r", user("hello"))
+    scene.ask("s", "r", user("hello"), limit=SHORT)
     assert scene.engine.occupancy.queues["media_replies"] == 1
     for _ in range(6):
         scene.engine.step()
@@ -322,7 +324,8 @@ def test_it_tells_how_full_it_is_and_what_a_row_held_already(omni: Omni) -> None
     assert at_work.busy == 1
     assert all(0 < kv.held < kv.positions and kv.bytes > 0 for kv in at_work.kv.values())
     scene.run()
-    scene.ask("s", "again", user("hello"), ContextEntry("assistant", "message", scene.text("s")), user("and"))
+    said = ContextEntry("assistant", "message", scene.text("s"))
+    scene.ask("s", "again", user("hello"), said, user("and"), limit=SHORT)
     scene.run()
     after = scene.engine.occupancy
     assert after.busy == 0
@@ -335,7 +338,7 @@ def test_numbers_that_are_not_finite_end_one_answer_and_not_the_row(omni: Omni) 
     scene = Scene(omni)
     for session in ("s", "t"):
         scene.open(session)
-        scene.ask(session, "r", user(f"hello {session}"))
+        scene.ask(session, "r", user(f"hello {session}"), limit=SHORT)
     for _ in range(3):
         scene.engine.step()
     row = next(reply.row for reply in scene.engine._live if reply.request.fence.session == "s")
