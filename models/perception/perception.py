@@ -479,13 +479,13 @@ class EmbeddedPerception:
                 listening.add(ear)
             # One window of everybody, then the inboxes again: a session that appends a minute at once delays the
             # others' windows by a batch, not by a minute's worth.
-            due = {ear for ear in listening if ear.open and self._due(ear)}
+            if due := [ear for ear in listening if ear.open and self._due(ear)]:
+                self._look(due)
             with self._changed:
-                for ear in listening - due:
+                resting = {ear for ear in listening if not (ear.open and self._due(ear))}
+                for ear in resting:
                     self._rest(ear)
-            listening = due
-            if listening:
-                self._look(list(listening))
+            listening -= resting
 
     def _rest(self, ear: _Ear) -> None:
         """Nothing of `ear` is to be looked at before its next window is whole; with the lock held."""
@@ -544,29 +544,24 @@ class EmbeddedPerception:
 
     def _look(self, ears: list[_Ear]) -> None:
         """One window of each."""
-        heard_now = windows([ear.track for ear in ears], [ear.window for ear in ears], WINDOW)
-        loudness = levels(heard_now)
+        sound = windows([ear.track for ear in ears], [ear.window for ear in ears], WINDOW)
+        loudness = levels(sound)
         plain = [ear.calm >= CALM and level < PLAIN_SILENCE for ear, (level, _) in zip(ears, loudness, strict=True)]
-        heard = np.flatnonzero(np.logical_not(plain))
-        probabilities: Samples | None = np.zeros(len(ears), np.float32)
         try:
-            if probabilities is not None and len(heard):
-                states = [ears[row].speech or SpeechState() for row in heard]
-                probabilities[heard] = self._detector.detect(heard_now[heard], states)
+            probabilities = self._probabilities(ears, sound, plain)
         except Exception:
             # Nobody asked, so nobody is answered; the core's own time-outs see that no probability comes.
-            log.exception("speech detection failed for %d sessions", len(heard))
+            log.exception("speech detection failed for %d sessions", plain.count(False))
             self.windows_lost += len(ears)
-            probabilities = None
-        for row, ear in enumerate(ears):
+            for ear in ears:
+                ear.window += WINDOW_TICKS
+            return
+        for ear, probability, (level, hiss), unheard in zip(ears, probabilities, loudness, plain, strict=True):
             start, ear.window = ear.window, ear.window + WINDOW_TICKS
-            if probabilities is None:
-                continue
-            if plain[row]:
+            if unheard:
                 ear.speech = ear.speech and SpeechState()
-            speech = probabilities[row] >= NO_SPEECH
+            speech = probability >= NO_SPEECH
             ear.calm = 0 if speech else ear.calm + 1
-            level, hiss = loudness[row]
             if level >= ECHO_LEVEL:
                 # The agent is held for speech and for sounds. Nothing is looked for in the noise of a room, which is
                 # there all the time.
@@ -575,21 +570,35 @@ class EmbeddedPerception:
                     counts = False
                 if counts:
                     ear.searched = start
-                ear.likeness = self._echo(ear, counts) if ear.played or ear.echo is not None else 0.0
+                ear.likeness = self._echo(ear, counts)
             elif not speech:
                 ear.likeness = 0.0
             # Else the detector has not forgotten yet what it heard before, and what that was holds for it too.
             if not speech:
                 ear.floor.follow(level, hiss)
             # Rounded far below what decides anything: thirty times a second, digits are most of what a journal holds.
-            chance, alike = round(float(probabilities[row]), 4), round(float(ear.likeness), 3)
-            _tell(ear, SpeechProbability(start, ear.window, chance, level, alike, hiss))
+            _tell(ear, SpeechProbability(start, ear.window, round(probability, 4), level, ear.likeness, hiss))
+
+    def _probabilities(self, ears: list[_Ear], sound: Samples, plain: list[bool]) -> list[float]:
+        """Of each window of `sound`; 0 for those that are `plain` silence."""
+        heard = [row for row, unheard in enumerate(plain) if not unheard]
+        if not heard:
+            return [0.0] * len(ears)
+        states = [ears[row].speech or SpeechState() for row in heard]
+        probabilities = np.zeros(len(ears), np.float32)
+        probabilities[heard] = self._detector.detect(sound[heard] if len(heard) < len(ears) else sound, states)
+        each: list[float] = probabilities.tolist()
+        return each
 
     def _echo(self, ear: _Ear, search: bool) -> float:
         """How much the window that was just looked at is like what the agent said a moment before.
 
         Without `search` only where it is known how long an echo takes.
         """
+        if not search and (ear.echo is None or ear.echo.lag is None):
+            return 0.0  # and what was played waits
+        if ear.echo is None and not ear.played:
+            return 0.0
         with self._changed:
             played = list(ear.played)
             ear.played.clear()

@@ -128,7 +128,8 @@ class InputTrack:
                 f"audio from {to_seconds(start):.3f} s on was asked for; what is held begins at "
                 f"{to_seconds(self.oldest):.3f} s"
             )
-        return windows([self], [start], max(0, self._index(end) - self._index(start)))[0]
+        out: NDArray[np.float32] = windows([self], [start], max(0, self._index(end) - self._index(start)))[0]
+        return out
 
     def forget(self, before: Ticks) -> None:
         """Free audio before `before`."""
@@ -221,14 +222,16 @@ class InputTrack:
 
 def make(tracks: Iterable[InputTrack]) -> None:
     """Make samples of what waits in `tracks`, of all with one rate together."""
-    waiting: defaultdict[int, list[tuple[InputTrack, Resampler]]] = defaultdict(list)
+    lanes: defaultdict[int, list[Resampler]] = defaultdict(list)
+    those: defaultdict[int, list[InputTrack]] = defaultdict(list)
     for track in tracks:
         if track._waiting and isinstance(track._lane, Resampler):
-            waiting[track._lane.in_rate].append((track, track._lane))
-    for those in waiting.values():
-        heard = [to_samples(track._all()) for track, _ in those]
-        for (track, _), made in zip(those, process([lane for _, lane in those], heard), strict=True):
-            track._take(made)
+            lanes[track._lane.in_rate].append(track._lane)
+            those[track._lane.in_rate].append(track)
+    for rate, together in those.items():
+        made = process(lanes[rate], [to_samples(track._all()) for track in together])
+        for track, samples in zip(together, made, strict=True):
+            track._take(samples)
 
 
 def windows(tracks: Sequence[InputTrack], starts: Sequence[Ticks], length: int) -> NDArray[np.float32]:

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.perception.track import TICKS_PER_SAMPLE, AudioForgotten, AudioMissing, InputTrack
+from codec.resample import Resampler
+from models.perception.track import TICKS_PER_SAMPLE, AudioForgotten, AudioMissing, InputTrack, windows
 from sessions.core.timeline import TICK_RATE, TICKS_PER_MS, from_ms, ticks_per_sample
 
 RATES = [8_000, 12_000, 16_000, 24_000, 48_000]
@@ -141,3 +142,68 @@ def test_a_rate_off_the_timeline_and_half_a_sample_are_refused() -> None:
         track.append(0, b"\0\0", 44_100)
     with pytest.raises(ValueError, match="3 bytes"):
         track.append(0, b"\0\0\0", 16_000)
+
+
+def heard(track: InputTrack) -> np.ndarray:
+    return np.round(track.read(track.oldest, track.end) * 32768)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(RATES), st.integers(1, 4000)), min_size=2, max_size=6))
+def test_windows_of_many_tracks_are_what_each_reads_by_itself(fed: list[tuple[int, int]]) -> None:
+    tracks, alone = ([InputTrack(LIMIT) for _ in fed] for _ in range(2))
+    rng = np.random.default_rng(len(fed))
+    for (rate, count), one, other in zip(fed * 2, tracks * 2, alone * 2, strict=True):
+        samples = pcm(rng.integers(-20_000, 20_000, count))
+        for track in (one, other):
+            track.append(track.received, samples, rate)
+        other.read(other.oldest, other.received)
+    length = min(track.received for track in tracks) // TICKS_PER_SAMPLE // 2
+    starts = [track.received // 2 for track in tracks]
+    together = windows(tracks, starts, length)
+    for row, start, track, other in zip(together, starts, tracks, alone, strict=True):
+        np.testing.assert_array_equal(row, other.read(start, start + length * TICKS_PER_SAMPLE))
+        np.testing.assert_array_equal(heard(track), heard(other))
+
+
+@pytest.mark.parametrize("rate", RATES)
+def test_what_is_forgotten_before_anybody_asked_is_never_resampled(rate: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    samples = np.random.default_rng(1).integers(-20_000, 20_000, 4 * rate)
+    asked = filled(rate, samples[: 3 * rate])
+    asked.read(0, 3 * TICK_RATE)
+    made: list[int] = []
+    monkeypatch.setattr("models.perception.track.process", lambda *given: made.append(1))
+    track = filled(rate, samples[: 3 * rate])
+    for one in (track, asked):
+        one.forget(2 * TICK_RATE + 777)
+    assert not made
+    assert sum(map(len, track._waiting)) <= 2 * rate * 1.05
+    monkeypatch.undo()
+    for one in (track, asked):
+        one.append(3 * TICK_RATE, pcm(samples[3 * rate :]), rate)
+    assert (track.oldest, track.end, track.received) == (asked.oldest, asked.end, asked.received)
+    np.testing.assert_array_equal(heard(track), heard(asked))
+
+
+@pytest.mark.parametrize("rate", RATES)
+def test_what_nobody_asks_for_takes_no_more_room_than_the_limit_at_16_khz_twice(rate: int) -> None:
+    samples = np.random.default_rng(2).integers(-20_000, 20_000, 7 * rate)
+    track = filled(rate, samples, limit=4 * TICK_RATE)
+    assert sum(map(len, track._waiting)) <= 2 * 4 * 16_000
+    assert sum(block.nbytes for block in track._blocks) <= 2 * 5 * 16_000
+    assert track.end - track.oldest == 4 * TICK_RATE
+    lane = Resampler(rate, 16_000)
+    np.testing.assert_array_equal(heard(track), lane.process(samples.astype(np.int16))[-4 * 16_000 :])
+
+
+def test_noise_is_reduced_from_where_it_was_asked_for_though_audio_waits() -> None:
+    class Mute:
+        def frame(self, samples: np.ndarray) -> np.ndarray:
+            return np.zeros_like(samples)
+
+    track = filled(8_000, np.full(8_000, 5000))
+    track.clean_with(Mute())
+    track.append(TICK_RATE, pcm(np.full(8_000, 5000)), 8_000)
+    sound = track.read(0, 2 * TICK_RATE - TICK_RATE // 10) * 32768
+    np.testing.assert_allclose(sound[200:15_800], 5000)
+    np.testing.assert_allclose(sound[16_200:], 0)
