@@ -2,7 +2,8 @@
 
 Room noise of a telephone, too loud to be skipped, while the agent speaks to each. The sessions' windows become whole in
 turns, a batch of them at once, and the next batch follows when all of the one before has been answered, so that the
-figure does not depend on what else the machine does. Prints the CPU time of the thread that listens.
+figure does not depend on what else the machine does. Prints the CPU time of the thread that listens. With `--unheard`
+speech is looked for in none of it and nobody asks for it before all of it has come.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from models import assets
 from models.perception.asr import Recognition
 from models.perception.perception import WINDOW_TICKS, EmbeddedPerception
 from models.perception.vad import WINDOW, SpeechDetector, SpeechState
-from sessions.core.effects import OpenPerception
+from sessions.core.effects import AssessTurn, OpenPerception
 from sessions.core.events import Event, SpeechProbability
 from sessions.core.fence import Fence
 from sessions.core.timeline import TICK_RATE
@@ -59,12 +60,34 @@ def network(detector: SpeechDetector, batch: int, calls: int = 200) -> float:
     return (time.thread_time() - begun) / calls / batch
 
 
+def unheard(perception: EmbeddedPerception, clock: int, sessions: int, seconds: int = 20) -> float:
+    """CPU seconds of the thread that listens, per second of audio that nobody asks for, in packets of 20 ms."""
+    packet = bytes(RATE // 50 * 2)
+    answered = threading.Event()
+    for number in range(sessions):
+        perception.open(
+            Fence(str(number), 1, 0),
+            OpenPerception(speech=False, language="en"),
+            lambda event, pcm=None: answered.set(),
+        )
+    begun = time.clock_gettime(clock)
+    for step in range(seconds * 50):
+        for number in range(sessions):
+            perception.feed(str(number), step * TICK_RATE // 50, packet, RATE)
+    perception.forget("0", seconds * TICK_RATE)
+    # What it heard is forgotten by then, so this is answered when its inbox is empty, without a model.
+    perception.assess("0", AssessTurn(1, 0, TICK_RATE))
+    answered.wait()
+    return (time.clock_gettime(clock) - begun) / sessions / seconds
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--sessions", type=int, default=100)
     parser.add_argument("--batch", type=int, default=25, help="windows that become whole at once (default: 25)")
     parser.add_argument("--windows", type=int, default=100, help="of each session (default: 100)")
     parser.add_argument("--dbfs", type=float, default=-60.0, help="level of the room (default: -60)")
+    parser.add_argument("--unheard", action="store_true", help="audio that nobody listens to")
     options = parser.parse_args()
     sessions: int = options.sessions
     batch: int = options.batch
@@ -72,6 +95,10 @@ def main() -> None:
     perception = EmbeddedPerception(detector, Nobody(), Nobody())
     (intake,) = (thread for thread in threading.enumerate() if thread.name == "intake")
     clock = time.pthread_getcpuclockid(intake.ident or 0)
+    if options.unheard:
+        print(f"{1e6 * unheard(perception, clock, sessions):.0f} us per second and session")
+        perception.stop()
+        return
     noise = room_noise(options.dbfs)
     tone = (np.sin(np.arange(SAMPLES) * 0.35) * 8000).astype("<i2").tobytes()
     awaited, answered = 0, threading.Event()
