@@ -44,7 +44,7 @@ SPEECH: Final = 0.5
 SAMPLED: Final[Ticks] = TICK_RATE // 5
 """How often watermarks are noted at most."""
 
-_EPOCH = re.compile(rb'"type":"EpochBegan"[^}]*\}')
+_EPOCH = b'{"type":"EpochBegan"'
 _EVENT = re.compile(rb'"now":(\d+),"event":')
 
 
@@ -149,12 +149,13 @@ class View:
             ]
         lines = chapters.text(self._path, self._places[chapter])
         found: list[Plain] = []
-        for match in _EPOCH.finditer(lines):
+        at = -1
+        while (at := lines.find(_EPOCH, at + 1)) >= 0:
             # It stands in the effects of the event on the line before.
-            line = lines.rfind(b"\n", 0, match.start())
+            line = lines.rfind(b"\n", 0, at)
             before = _EVENT.search(lines, lines.rfind(b"\n", 0, max(0, line)) + 1, max(0, line))
             try:
-                notice = json.loads(b"{" + match[0])
+                notice = json.loads(lines[at : lines.find(b"}", at) + 1])
             except ValueError:
                 continue
             if before is not None:

@@ -14,6 +14,8 @@ import { View, clock, readLink, writeLink } from './view.js';
 
 /** A jump lands so much before what it is about, seconds. */
 const LEAD_IN = 1.5;
+/** How long the first picture is waited for before the rest is asked for too, ms. */
+const PICTURE_FIRST = 1500;
 /** A press that moved less is a click, pixels. */
 const STILL = 4;
 const WHEEL = 0.0018;
@@ -93,11 +95,26 @@ class App {
     this.redraw();
     this.#overview.refresh();
     this.#state();
-    const drawn = () => {
-      if (!this.scene.complete) requestAnimationFrame(drawn);
-      else this.openedIn ??= performance.now();
-    };
-    requestAnimationFrame(drawn);
+    // The server looks at one thing at a time, and what is in view comes first.
+    clearTimeout(this.#inspecting);
+    await this.#picture();
+    void this.source.findInterruptions();
+    void this.#inspector.show(this.player.at);
+  }
+
+  /** Until all that is in view was drawn, or is not to be had soon. */
+  #picture() {
+    const began = performance.now();
+    return /** @type {Promise<void>} */ (
+      new Promise((done) => {
+        const drawn = () => {
+          if (this.scene.complete) this.openedIn ??= performance.now();
+          if (this.scene.complete || performance.now() - began > PICTURE_FIRST) done();
+          if (!this.scene.complete) requestAnimationFrame(drawn);
+        };
+        requestAnimationFrame(drawn);
+      })
+    );
   }
 
   async #listAll() {

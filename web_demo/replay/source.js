@@ -138,10 +138,10 @@ export class Source extends EventTarget {
     this.chapters = told.chapters.map((/** @type {number} */ ticks) => ticks / TICKS);
     this.manifest = told.manifest;
     this.files = told.files;
-    void this.#findInterruptions();
   }
 
-  async #findInterruptions() {
+  /** Looks through all chapters for epochs, which takes the server a while in a long session. */
+  async findInterruptions() {
     try {
       const { interruptions } = await (await this.#ask('/interruptions')).json();
       this.interruptions = interruptions.map((/** @type {Interruption} */ one) => ({ ...one, now: one.now / TICKS }));
