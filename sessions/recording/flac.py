@@ -20,6 +20,8 @@ from .flac_frames import crc16, read_header
 
 _SEARCH = 1 << 16
 """Bytes at the end of a file in which its last frames begin: far more than one holds."""
+_TRIES = 8
+"""Headers among those bytes that are looked at: a file can be made of nothing else."""
 _STREAMINFO = 42
 """Bytes of the marker, the block header and the STREAMINFO block, which comes first (section 8.2)."""
 
@@ -94,7 +96,8 @@ def _whole_frames(file: BinaryIO, block: int) -> tuple[int, int]:
     tail = file.read()
     stops = [len(tail)]
     at = len(tail)
-    while (at := tail.rfind(b"\xff", 0, at)) >= 0:
+    found = 0, size
+    while len(stops) <= _TRIES and (at := tail.rfind(b"\xff", 0, at)) >= 0:
         head = read_header(tail, at, block)
         if head is None:
             continue
@@ -104,7 +107,8 @@ def _whole_frames(file: BinaryIO, block: int) -> tuple[int, int]:
             if crc16(tail[at:stop]) == 0:
                 return head.first + head.samples, begin + stop
         stops.append(at)
-    return 0, size
+        found = head.first, begin + at
+    return found
 
 
 class _Patched(io.RawIOBase):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
 import soundfile
 
 from sessions.recording.flac import FlacFile, TrackError
+from sessions.recording.flac_frames import crc8, crc16, stream_info
 from sessions.recording.flac_track import FlacTrack
 
 RATE = 24_000
@@ -111,3 +113,14 @@ def test_what_is_no_track_is_refused_by_name(tmp_path: Path, content: bytes) -> 
         FlacFile(tmp_path / "a.flac")
     with pytest.raises(TrackError, match=r"none\.flac"):
         FlacFile(tmp_path / "none.flac")
+
+
+def test_a_file_of_nothing_but_headers_is_soon_done_with(tmp_path: Path) -> None:
+    header = b"\xff\xf9\x77\x08\x00\x00\x0f"
+    header += bytes([crc8(header)])
+    (tmp_path / "b.flac").write_bytes(stream_info(RATE) + header * 5000)
+    with mock.patch("sessions.recording.flac.crc16", wraps=crc16) as checked:
+        file = FlacFile(tmp_path / "b.flac")
+    assert file.samples == 0
+    assert checked.call_count < 50
+    file.close()
