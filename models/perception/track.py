@@ -159,7 +159,7 @@ class InputTrack:
     def _finish_lane(self) -> None:
         """Let out what the lane holds, as if silence followed; the next lane begins where the audio ended."""
         if self._lane is not None:
-            make([self])
+            catch_up([self])
             self._store(self._lane.flush())
             self._lane = None
         # Lanes whose sample periods do not divide each other leave a remainder of one 16 kHz sample at most.
@@ -170,7 +170,7 @@ class InputTrack:
         if self._count + self._ready - self._oldest > self._limit:
             self.forget(self._position(self._count + self._ready - self._limit))
         while self._waiting_samples > self._limit and isinstance(self._lane, Resampler):
-            self._take(self._lane.process(to_samples(self._next())))
+            self._made(self._lane.process(to_samples(self._next())))
 
     def _next(self) -> bytes:
         """The oldest piece that waits."""
@@ -185,10 +185,10 @@ class InputTrack:
         self._waiting_samples = 0
         return pcm
 
-    def _take(self, made: NDArray[np.int16]) -> None:
+    def _made(self, samples: NDArray[np.int16]) -> None:
         """Store what was `_ready`."""
-        self._ready -= len(made)
-        self._store(made)
+        self._ready -= len(samples)
+        self._store(samples)
 
     def _position(self, index: int) -> Ticks:
         return (self._origin or 0) + index * TICKS_PER_SAMPLE
@@ -220,7 +220,7 @@ class InputTrack:
             at += taken
 
 
-def make(tracks: Iterable[InputTrack]) -> None:
+def catch_up(tracks: Iterable[InputTrack]) -> None:
     """Make samples of what waits in `tracks`, of all with one rate together."""
     lanes: defaultdict[int, list[Resampler]] = defaultdict(list)
     those: defaultdict[int, list[InputTrack]] = defaultdict(list)
@@ -231,7 +231,7 @@ def make(tracks: Iterable[InputTrack]) -> None:
     for rate, together in those.items():
         made = process(lanes[rate], [to_samples(track._all()) for track in together])
         for track, samples in zip(together, made, strict=True):
-            track._take(samples)
+            track._made(samples)
 
 
 def windows(tracks: Sequence[InputTrack], starts: Sequence[Ticks], length: int) -> NDArray[np.float32]:
@@ -239,7 +239,7 @@ def windows(tracks: Sequence[InputTrack], starts: Sequence[Ticks], length: int) 
 
     Of stretches that the tracks hold: from `oldest` to `received`.
     """
-    make(tracks)
+    catch_up(tracks)
     out = np.zeros((len(tracks), length), np.int16)
     for track, start, row in zip(tracks, starts, out, strict=True):
         track._copy(start, row)
