@@ -584,6 +584,23 @@ def test_while_a_carrier_holds_nobody_looks_whether_playback_is_over() -> None:
     assert looks(world) == 2
 
 
+def test_who_talks_on_when_all_was_heard_in_spite_of_a_hold_interrupts_nothing() -> None:
+    world = stage(SessionConfig(), paced=True, acknowledged=True)
+    start = begin(world)
+    make(world, start, 0, 200)
+    world.post(EngineDone(start.fence, start.response))
+    world.quiet(160)
+    world.talk(64)
+    assert len(world.effects(HoldCarrier)) == 1
+    # The end of it was on its way to the ear already.
+    world.post(PlaybackReported(start.response, from_ms(200)))
+    assert len(world.notices(PlaybackStopped)) == 1
+    world.talk(320)
+    assert world.effects(AdvanceEpoch) == []
+    assert len(world.effects(ResumeCarrier)) == 1
+    assert len(world.notices(SpeechStarted)) == 1
+
+
 def test_the_response_in_progress_is_not_over_because_a_timer_says_so() -> None:
     world = stage()
     start = begin(world)
