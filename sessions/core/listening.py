@@ -122,7 +122,7 @@ class Listening:
         if s.respond or (s.active is not None and s.active.announced):
             return "busy"
         if not s.sounding:
-            return "silent"  # a hold moves the end of what was still to be heard, even where that was nothing
+            return "silent"  # the client may have said so before the model does
         if s.ledger.silent_from > s.now or (s.acknowledged and s.ledger.sounding(s.now)):
             return "busy"
         return "silent"
