@@ -544,14 +544,18 @@ class EmbeddedPerception:
 
     def _look(self, ears: list[_Ear]) -> None:
         """One window of each."""
-        sound = windows([ear.track for ear in ears], [ear.window for ear in ears], WINDOW)
-        loudness = levels(sound)
-        plain = [ear.calm >= CALM and level < PLAIN_SILENCE for ear, (level, _) in zip(ears, loudness, strict=True)]
         try:
+            sound = windows([ear.track for ear in ears], [ear.window for ear in ears], WINDOW)
+            loudness = levels(sound)
+            plain = [ear.calm >= CALM and level < PLAIN_SILENCE for ear, (level, _) in zip(ears, loudness, strict=True)]
             probabilities = self._probabilities(ears, sound, plain)
         except Exception:
+            if len(ears) > 1:  # it may be the fault of one of them alone
+                for ear in ears:
+                    self._look([ear])
+                return
             # Nobody asked, so nobody is answered; the core's own time-outs see that no probability comes.
-            log.exception("speech detection failed for %d sessions", plain.count(False))
+            log.exception("speech detection failed for session %s", ears[0].session)
             self.windows_lost += len(ears)
             for ear in ears:
                 ear.window += WINDOW_TICKS

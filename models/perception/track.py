@@ -139,6 +139,8 @@ class InputTrack:
         while self._blocks and self._first + _BLOCK <= self._oldest:
             self._blocks.popleft()
             self._first += _BLOCK
+        if not self._blocks:
+            self._first = self._count  # the last one was not full, where what is forgotten goes beyond what is made
         # What waits and ends before is not made at all.
         while self._waiting and isinstance(self._lane, Resampler):
             if self._count + self._lane.ready(len(self._waiting[0]) // SAMPLE_BYTES) > self._oldest:

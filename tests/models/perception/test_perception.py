@@ -436,6 +436,20 @@ def test_a_detector_that_fails_costs_one_window(rig: Rig) -> None:
     assert rig.perception.windows_lost == 1
 
 
+def test_a_track_that_fails_costs_no_other_session_a_window(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(start: Ticks, out: NDArray[np.int16]) -> None:
+        raise RuntimeError("track broke")
+
+    rig.open("broken")
+    monkeypatch.setattr(rig.perception._ears["broken"].track, "_copy", fail)
+    for session in ("s", "another"):
+        events = rig.open(session)
+        rig.feed(0.1, session="broken")
+        rig.feed(0.1, session=session)
+        assert [event.start for event in events.until(SpeechProbability, 3)] == [0, WINDOW_TICKS, 2 * WINDOW_TICKS]
+    assert rig.perception.windows_lost > 0
+
+
 def test_a_session_that_takes_no_events_harms_no_other(rig: Rig) -> None:
     def refuse(event: Event, pcm: bytes | None = None) -> None:
         raise RuntimeError("loop is closed")

@@ -185,6 +185,36 @@ def test_what_is_forgotten_before_anybody_asked_is_never_resampled(rate: int, mo
     np.testing.assert_array_equal(heard(track), heard(asked))
 
 
+@settings(max_examples=150, deadline=None)
+@given(
+    st.sampled_from(RATES),
+    st.lists(
+        st.tuples(st.sampled_from(("append", "append", "forget", "read")), st.integers(1, 40_000), st.floats(0, 1)),
+        min_size=3,
+        max_size=24,
+    ),
+)
+def test_whatever_is_forgotten_and_asked_for_in_between_the_samples_are_those_of_one_stream(
+    rate: int, steps: list[tuple[str, int, float]]
+) -> None:
+    samples = np.round(np.random.default_rng(1).normal(0, 3000, 40_000 * len(steps)))
+    whole = Resampler(rate, 16_000).process(samples.astype(np.int16))
+    track, given_samples = InputTrack(4 * TICK_RATE), 0
+    for kind, count, share in steps:
+        within = track.oldest + round(share * (track.end - track.oldest))
+        if kind == "append":
+            start = given_samples * ticks_per_sample(rate)
+            track.append(start, pcm(samples[given_samples : given_samples + count]), rate)
+            given_samples += count
+        elif kind == "forget":
+            track.forget(within)
+        elif given_samples:
+            first, last = within // TICKS_PER_SAMPLE, min(track.end // TICKS_PER_SAMPLE, within // 3 + count)
+            if track.oldest <= first * TICKS_PER_SAMPLE and first < last:
+                heard = track.read(first * TICKS_PER_SAMPLE, last * TICKS_PER_SAMPLE)
+                assert np.array_equal(heard * 32768, whole[first:last])
+
+
 @pytest.mark.parametrize("rate", RATES)
 def test_what_nobody_asks_for_takes_no_more_room_than_the_limit_at_16_khz_twice(rate: int) -> None:
     samples = np.random.default_rng(2).integers(-20_000, 20_000, 7 * rate)
