@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-THREAD_PATIENCE = 30.0
-"""Real seconds to wait for a thread when no timer is set at all."""
+THREAD_PATIENCE = 120.0
+"""Real seconds to wait for a thread when no timer is set at all: one that writes hours of audio may take so long."""
 
 
 class _JumpingSelector(selectors.DefaultSelector):
