@@ -133,12 +133,12 @@ class _Plan:
 
 @lru_cache(maxsize=64)
 def _plan(up: int, down: int) -> _Plan:
-    none, nothing = np.zeros((0, 0)), np.zeros(0, np.int16)
+    none = np.zeros((0, 0))
     if up == down:
-        return _Plan(up, down, 0, none, none, 0, 0, nothing)
+        return _Plan(up, down, 0, none, none, 0, 0, _NOTHING)
     half, rows = _filter(up, down)
     if up > _FEW_PHASES:
-        return _Plan(up, down, half, rows, none, 0, 0, nothing)
+        return _Plan(up, down, half, rows, none, 0, 0, _NOTHING)
     periods = max(1, _BLOCK // up)
     matrix = np.zeros(((periods - 1) * down + (up - 1) * down // up + rows.shape[1], periods * up))
     for output in range(periods * up):

@@ -69,7 +69,7 @@ class SessionHandle:
             self._runner.note(note)
 
     def _may(self) -> bool:
-        current = self._runner.attachment == self.attachment
+        current = self.current
         if not current:
             self._runner.counters.add(counters.OLD_CARRIER)
         return current

@@ -151,8 +151,6 @@ class Runner:
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
         self._room.set()
-        self.has_room = True
-        """Whether `_room` is set: asked for every packet."""
         self._handling = False
         self._fault: Exception | None = None
         self._at_once = 0
@@ -279,7 +277,6 @@ class Runner:
             self.counters.add("input_overflow", lost)
         if len(self.mailbox) > MAIL_WAITING:
             self._room.clear()
-            self.has_room = False
         self._wake.set()
 
     def audio(self, pcm: bytes, rate: int, concealed: bool = False) -> None:
@@ -298,6 +295,10 @@ class Runner:
         self._images[image.digest] = data
         while len(self._images) > IMAGES_WAITING:
             del self._images[next(iter(self._images))]
+
+    @property
+    def has_room(self) -> bool:
+        return self._room.is_set()
 
     async def room(self) -> None:
         await self._room.wait()
@@ -336,7 +337,6 @@ class Runner:
                     if handled % BATCH == 0:
                         await asyncio.sleep(0)
                 self._room.set()
-                self.has_room = True
         except Exception:
             # A fault of ours in one session must not take the others along, nor leave anything of it behind.
             log.exception("session %s failed", self.session)
@@ -380,8 +380,7 @@ class Runner:
         self.put(Mail(event))
 
     def _now(self) -> Ticks:
-        now, before = round((self._loop.time() - self._began) * TICK_RATE), self._state.now
-        return now if now > before else before
+        return max(self._state.now, round((self._loop.time() - self._began) * TICK_RATE))
 
     def _handle(
         self, event: Event, now: Ticks, pcm: bytes | None = None, rate: int = 0, carrier: CarrierPort | None = None

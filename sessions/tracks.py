@@ -58,15 +58,13 @@ class OutputTrack:
 
         Frames that follow each other share a run while it lasts; behind them it holds audio that may never be cut.
         """
-        ticks = self._per_sample
-        first = (start - self._start) // ticks * SAMPLE_BYTES
-        last = (end - self._start) // ticks * SAMPLE_BYTES
+        first = self._bytes(start - self._start)
+        last = self._bytes(end - self._start)
         if first < 0 or last > len(self._pcm):
             raise ValueError(f"[{start}, {end}) is not in the track, which holds [{self._start}, {self.end})")
-        at, size = (start - self._run_start) // ticks * SAMPLE_BYTES, last - first
+        at, size = self._bytes(start - self._run_start), last - first
         if at < 0 or at + size > len(self._run):
-            with memoryview(self._pcm) as pcm:
-                self._run = bytes(pcm[first : max(last, first + self._bytes(RUN))])
+            self._run = bytes(self._pcm[first : max(last, first + self._bytes(RUN))])
             self._run_start, at = start, 0
         del self._pcm[:last]
         self._start = end

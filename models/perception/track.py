@@ -139,8 +139,6 @@ class InputTrack:
         while self._blocks and self._first + _BLOCK <= self._oldest:
             self._blocks.popleft()
             self._first += _BLOCK
-        if not self._blocks:
-            self._first = self._count  # the last one was not full, where what is forgotten goes beyond what is made
         # What waits and ends before is not made at all.
         while self._waiting and isinstance(self._lane, Resampler):
             if self._count + self._lane.ready(len(self._waiting[0]) // SAMPLE_BYTES) > self._oldest:
@@ -149,7 +147,8 @@ class InputTrack:
             self._ready -= made
             self._count += made
             self._blocks.clear()
-            self._first = self._count
+        if not self._blocks:
+            self._first = self._count  # the last one was not full, where what is forgotten goes beyond what is made
 
     def _begin(self, start: Ticks) -> None:
         self._origin = self._received = start

@@ -78,12 +78,13 @@ def stage(
     *,
     acknowledged: bool = False,
     paced: bool = False,
+    ear: Ticks = 0,
     checked: bool = True,
 ) -> World:
     """A world with a silent engine, so that a test can say what it makes; under the checker's eyes."""
     abilities = abilities or Abilities()
     observers = (Checker(config, owns_turns=abilities.engine_turns),) if checked else ()
-    world = World(config, abilities, acknowledged=acknowledged, paced=paced, observers=observers)
+    world = World(config, abilities, acknowledged=acknowledged, paced=paced, ear=ear, observers=observers)
     world.engine.silent = True
     return world
 
@@ -585,8 +586,7 @@ def test_while_a_carrier_holds_nobody_looks_whether_playback_is_over() -> None:
 
 
 def test_who_talks_on_when_the_client_has_said_that_all_was_heard_interrupts_nothing() -> None:
-    world = World(SessionConfig(), Abilities(), acknowledged=True, paced=True, ear=from_ms(60))
-    world.engine.silent = True
+    world = stage(SessionConfig(), acknowledged=True, paced=True, ear=from_ms(60))
     start = begin(world)
     make(world, start, 0, 200)
     world.post(EngineDone(start.fence, start.response))
