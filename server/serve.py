@@ -15,7 +15,6 @@ from .carriers.tls import http_over_tls
 from .carriers.uvicorn_http import HEAD_MOST, bounded_http
 from .carriers.uvicorn_websocket import BoundedWebSocketProtocol
 from .carriers.websocket import WIRE_MAX_MESSAGE
-from .garbage import spare_what_stays
 from .logs import start_logging
 from .settings import Settings, SettingsError
 from .tls import self_signed, server_context
@@ -127,6 +126,7 @@ async def _serve(settings: Settings) -> int:
 async def _tell(app: Talkover, server: uvicorn.Server) -> None:
     """Progress while the models are prepared, then where the server is."""
     from models.assets import TerminalProgress
+    from models.garbage import spare_what_stays
 
     bar = TerminalProgress()
     while not app.ready.is_set():

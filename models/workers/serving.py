@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from ..garbage import spare_what_stays
 from .errors import describe
 from .messages import Beat, Command, Loading, Note, Ready, Stop
 from .outbox import Outbox
@@ -58,6 +59,7 @@ def run(build: Build, commands: queue.SimpleQueue[Command], outbox: Outbox, plac
         log.debug("the model could not be loaded", exc_info=True)
         outbox.put(describe(error))
     else:
+        spare_what_stays()
         _serve(built.host(), commands, outbox)
         built.close()
     outbox.close()

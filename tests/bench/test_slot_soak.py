@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.bench.slot_soak import verdict
+from tests.bench.slot_soak import Step, late_without_host, verdict
 
 GOOD: dict[str, object] = {
     "frames": 2000,
@@ -39,3 +39,17 @@ def test_what_is_missed_is_named(change: dict[str, Any]) -> None:
     assert status == 2
     assert "0.42 cores" in meaning
     assert verdict({**GOOD, **change, "stolen_cores": 0.1})[0] == 2
+
+
+def test_late_ticks_are_the_hosts_where_each_would_have_been_in_time_without_it() -> None:
+    found = {**GOOD, "ticks_late": 3, "ticks_late_by_host": 3}
+    assert verdict(found)[0] == 2
+    assert verdict({**found, "ticks_late_by_host": 2})[0] == 1
+    assert verdict({**found, "loop_lag_ms_p99": 6.0})[0] == 1
+
+
+def test_a_tick_that_was_held_up_holds_up_the_next_and_neither_counts_without_the_host() -> None:
+    held = [Step(0.0, 0.04, 0.04, 0.0), Step(0.08, 0.13, 0.04, 0.09), Step(0.21, 0.04, 0.04, 0.0)]
+    assert late_without_host(held, 0.08) == 0
+    slow = [Step(0.0, 0.04, 0.04, 0.0), Step(0.08, 0.13, 0.13, 0.0), Step(0.21, 0.04, 0.04, 0.0)]
+    assert late_without_host(slow, 0.08) == 2

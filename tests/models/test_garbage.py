@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from server.garbage import YOUNG, spare_what_stays
+from models.garbage import YOUNG, spare_what_stays
 
 
 @pytest.fixture(autouse=True)
