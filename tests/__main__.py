@@ -18,7 +18,10 @@ from pathlib import Path
 HERE = Path(__file__).parent
 WAITING = ("browser", "chaos", "conformance", "server")
 ASIDE = (
+    "server/carriers",
     "server/dialects",
+    "server/security",
+    "server/test_codes_command.py",
     "server/test_models_command.py",
     "server/test_plan_command.py",
     "server/test_replay_command.py",

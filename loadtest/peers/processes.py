@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -82,7 +83,7 @@ def talkover(carrier: str, scenario: Scenario, sessions: int) -> Iterator[Runnin
 
 
 @contextlib.contextmanager
-def pipecat(carrier: str, scenario: Scenario, sessions: int, setting: str = "defaults") -> Iterator[Running]:
+def pipecat(carrier: str, scenario: Scenario, sessions: int, setting: str = "bot") -> Iterator[Running]:
     with _process("pipecat", ["--setting", setting, "--reply-s", str(scenario.reply_s)]) as (pid, port):
         numbers = itertools.count()
         if carrier == "twilio":
@@ -106,13 +107,11 @@ def fastrtc(carrier: str, scenario: Scenario, sessions: int) -> Iterator[Running
             )
 
 
-def pipecat_fastest(carrier: str, scenario: Scenario, sessions: int) -> contextlib.AbstractContextManager[Running]:
-    return pipecat(carrier, scenario, sessions, "fastest")
-
-
 SERVERS: dict[str, Callable[[str, Scenario, int], contextlib.AbstractContextManager[Running]]] = {
     "talkover": talkover,
     "pipecat": pipecat,
-    "pipecat-fastest": pipecat_fastest,
+    "pipecat-smart-turn": partial(pipecat, setting="smart-turn"),
+    "pipecat-bare": partial(pipecat, setting="bare"),
+    "pipecat-fastest": partial(pipecat, setting="fastest"),
     "fastrtc-fastest": fastrtc,
 }

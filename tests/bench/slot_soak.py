@@ -20,15 +20,17 @@ import asyncio
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
+from models.families.moshi.text import Numbers
 from models.garbage import spare_what_stays
 from models.slots.duplex import DuplexEngine
+from models.slots.model import SlotModel
 from models.workers.engine import WorkerEngine
 from models.workers.host import Built
 from models.workers.process import ProcessLaunch
@@ -48,43 +50,48 @@ OTHERS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """One step of the model, in seconds. `taken`: while the host ran other machines, where that held up this one."""
+class Tick:
+    """One tick of the engine, in seconds. `due`: when the next one is; `taken`: while the host ran other machines, as
+    far as that held up this one."""
 
     began: float
+    due: float
     wall: float
     cpu: float
     taken: float
 
 
-def engine_of(slots: int, steps: list[Step] | None = None) -> DuplexEngine:
-    """The engine that is measured. `steps` gets every step of the model."""
+class TimedEngine(DuplexEngine):
+    """Notes its ticks."""
+
+    def __init__(self, ticks: list[Tick], model: SlotModel, words: Callable[[], Numbers]) -> None:
+        self._noted = ticks
+        super().__init__(model, words)
+
+    def tick(self, until: float | None = None) -> None:
+        stolen, began, before = _taken()[1], time.monotonic(), time.thread_time()
+        super().tick(until)
+        wall, cpu = time.monotonic() - began, time.thread_time() - before
+        if until is not None:
+            self._noted.append(Tick(began, until, wall, cpu, max(0.0, min(_taken()[1] - stolen, wall - cpu))))
+
+
+def engine_of(slots: int, ticks: list[Tick] | None = None) -> DuplexEngine:
+    """The engine that is measured. `ticks` gets every tick of it."""
     import torch
 
     from codec.rvq.checkpoint import load_checkpoint
     from models.families.moshi.config import MoshiConfig
     from models.families.moshi.language import MoshiLM
     from models.families.moshi.slots import MoshiSlots
-    from models.families.moshi.text import Numbers
-    from models.slots.model import StepInput, StepOutput
     from models.slots.rvq import RvqSlots
     from tests.bench.slot_ticks import SHAPE
 
-    class Timed(MoshiSlots):
-        def step(self, given: StepInput) -> StepOutput:
-            if steps is None:
-                return super().step(given)
-            stolen, began, before = _taken()[1], time.perf_counter(), time.thread_time()
-            out = super().step(given)
-            wall, cpu = time.perf_counter() - began, time.thread_time() - before
-            steps.append(Step(began, wall, cpu, max(0.0, min(_taken()[1] - stolen, wall - cpu))))
-            return out
-
     torch.set_num_threads(1)
     lm = MoshiLM.random(MoshiConfig.read({**SHAPE, "card": 1024}))
-    model = Timed(lm, RvqSlots(load_checkpoint(), slots, codebooks=8), slots)
+    model = MoshiSlots(lm, RvqSlots(load_checkpoint(), slots, codebooks=8), slots)
     model.record()
-    return DuplexEngine(model, lambda: Numbers(frozenset({3})))
+    return TimedEngine([] if ticks is None else ticks, model, lambda: Numbers(frozenset({3})))
 
 
 def build(slots: int, progress: object) -> Built:
@@ -113,17 +120,15 @@ class Lags:
             self.all.append(max(0.0, loop.time() - due))
 
 
-def late_without_host(steps: Sequence[Step], period: float) -> int:
-    """Late ticks if each step had not been held up by the host: the same delays otherwise, and the deadlines as they
-    were. Steps follow one another, one a tick, none given up."""
-    start = min(step.began - place * period for place, step in enumerate(steps))
-    late, before, without = 0, start, start
-    for place, step in enumerate(steps):
-        due = start + place * period
-        waited = max(0.0, step.began - max(due, before))
-        before = step.began + step.wall
-        without = max(due, without) + waited + step.wall - step.taken
-        late += without > due + period
+def late_without_host(ticks: Sequence[Tick], period: float) -> int:
+    """Late ticks if none had been held up by the host: the same delays otherwise, and the same deadlines."""
+    late, before, without = 0, float("-inf"), float("-inf")
+    for tick in ticks:
+        begins = tick.due - period
+        waited = max(0.0, tick.began - max(begins, before))
+        before = tick.began + tick.wall
+        without = max(begins, without) + waited + tick.wall - tick.taken
+        late += without > tick.due
     return late
 
 
@@ -173,12 +178,12 @@ def _children(pid: int) -> list[int]:
 
 async def soak(slots: int, seconds: float, worker: str) -> dict[str, object]:
     """Run so many sessions for so long; returns the figures."""
-    steps: list[Step] = []
+    ticks: list[Tick] = []
     engine: DuplexEngine | WorkerEngine
     if worker == "process":
         engine = await asyncio.to_thread(WorkerEngine, ProcessLaunch(partial(build, slots)))
     else:
-        engine = engine_of(slots, steps)
+        engine = engine_of(slots, ticks)
     spare_what_stays()
     frames, failures = 0, 0
 
@@ -202,7 +207,7 @@ async def soak(slots: int, seconds: float, worker: str) -> dict[str, object]:
     users = [asyncio.create_task(user(place)) for place in range(slots)]
     await asyncio.sleep(WARM)
     lag, others, first = Lags(), Others(), dict(engine.counters)
-    warm = len(steps)
+    warm = len(ticks)
     await asyncio.gather(*users)
     await lag.stop()
     cores, stolen = others.cores()
@@ -230,20 +235,17 @@ async def soak(slots: int, seconds: float, worker: str) -> dict[str, object]:
         "others_cores": round(cores, 2),
         "stolen_cores": round(stolen, 3),
     }
-    if steps:
-        judged = steps[warm:]
-        wall, cpu = [step.wall for step in judged], [step.cpu for step in judged]
-        if not since("ticks_missed"):
-            found["ticks_late_by_host"] = since("ticks_late") - late_without_host(judged, 0.08)
+    if ticks:
+        judged = ticks[warm:]
+        wall, cpu = [tick.wall for tick in judged], [tick.cpu for tick in judged]
+        slowest = sorted(judged, key=lambda tick: tick.wall)[:-6:-1]
         found |= {
-            "step_ms_p50": round(percentile(wall, 0.5) * 1e3, 1),
-            "step_ms_p99": round(percentile(wall, 0.99) * 1e3, 1),
-            "step_ms_max": round(max(wall) * 1e3, 1),
-            "slowest_ms_wall_cpu": [
-                (round(step.wall * 1e3), round(step.cpu * 1e3))
-                for step in sorted(judged, key=lambda step: step.wall)[:-6:-1]
-            ],
-            "step_cpu_ms_p50": round(percentile(cpu, 0.5) * 1e3, 1),
+            "ticks_late_by_host": since("ticks_late") - late_without_host(judged, 0.08),
+            "tick_ms_p50": round(percentile(wall, 0.5) * 1e3, 1),
+            "tick_ms_p99": round(percentile(wall, 0.99) * 1e3, 1),
+            "tick_ms_max": round(max(wall) * 1e3, 1),
+            "slowest_ms_wall_cpu": [(round(tick.wall * 1e3), round(tick.cpu * 1e3)) for tick in slowest],
+            "tick_cpu_ms_p50": round(percentile(cpu, 0.5) * 1e3, 1),
             "headroom": round(80 / (percentile(cpu, 0.5) * 1e3), 2),
         }
     return found

@@ -4,8 +4,11 @@ Speech detection is Pipecat's own analyzer with the Silero model; a turn ends wi
 that answers is a tone, another one for each reply, handed over as fast as the pipeline takes it. Runs in Pipecat's own
 environment and imports nothing of Talkover. Prints its port.
 
-Settings: `defaults` leaves everything at Pipecat's defaults. `fastest` runs the pipeline of a telephone call at 8 kHz,
-so that nothing is resampled, sends pieces of 20 ms, and takes a tenth of a second of speech for an interruption.
+Settings: `bot` is the pipeline that Pipecat's generator writes for a telephone or browser bot, with services in it that
+take no time, and everything at its defaults but that silence ends a turn; in `smart-turn` the default does, which runs
+a model of its own. `bare` has nothing but transport, speech detection, turns and the tone. `fastest` is `bare` at 8 kHz
+for a telephone call, so that nothing is resampled, with pieces of 20 ms, and takes a tenth of a second of speech for an
+interruption.
 """
 
 from __future__ import annotations
@@ -18,8 +21,8 @@ import socket
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-import numpy as np
 import uvicorn
+from bot import TONES, pipeline_of, tone
 from fastapi import FastAPI, Request, WebSocket
 from loguru import logger
 from pipecat.audio.vad.silero import SileroVADAnalyzer
@@ -48,18 +51,22 @@ from pipecat.turns.user_turn_processor import UserTurnProcessor
 from pipecat.turns.user_turn_strategies import UserTurnStrategies
 from pipecat.workers.runner import WorkerRunner
 
-TONES = tuple(range(400, 2300, 100))
-
 
 @dataclass(frozen=True)
 class Setting:
     vad: VADParams
     chunks: int
     phone_rates: tuple[int, int] | None
+    bot: bool = False
+    """All of a bot, and not only what makes it speak."""
+    smart: bool = False
+    """Whether Pipecat's own model ends turns."""
 
 
 SETTINGS = {
-    "defaults": Setting(VADParams(), 4, None),
+    "bot": Setting(VADParams(), 4, (8000, 8000), bot=True),
+    "smart-turn": Setting(VADParams(), 4, (8000, 8000), bot=True, smart=True),
+    "bare": Setting(VADParams(), 4, None),
     "fastest": Setting(VADParams(start_secs=0.1), 2, (8000, 8000)),
 }
 
@@ -84,38 +91,33 @@ class Tones(FrameProcessor):
                 self._speaking.cancel()
             self._speaking = asyncio.create_task(self._speak(next(self._replies)))
 
-    async def _speak(self, tone: int) -> None:
-        # A talker that runs faster than speech but is no flood: 200 ms at a time, at four times real time.
-        size = self._rate // 5
+    async def _speak(self, hertz: int) -> None:
         await self.push_frame(TTSStartedFrame())
-        for at in range(0, round(self._seconds * self._rate), size):
-            phase = 2 * np.pi * tone * (at + np.arange(size)) / self._rate
-            pcm = (8000 * np.sin(phase)).astype("<i2").tobytes()
+        async for pcm in tone(hertz, self._seconds, self._rate):
             await self.push_frame(TTSAudioRawFrame(pcm, self._rate, 1))
-            await asyncio.sleep(0.05)
         await self.push_frame(TTSStoppedFrame())
 
 
 async def converse(transport: BaseTransport, setting: Setting, rates: tuple[int, int] | None, reply_s: float) -> None:
     """One call, until it is over."""
-    params = (
-        PipelineParams()
-        if rates is None
-        else PipelineParams(audio_in_sample_rate=rates[0], audio_out_sample_rate=rates[1])
-    )
-    strategies = UserTurnStrategies(
+    named = {} if rates is None else {"audio_in_sample_rate": rates[0], "audio_out_sample_rate": rates[1]}
+    params = PipelineParams(**named, enable_metrics=setting.bot, enable_usage_metrics=setting.bot)
+    silence = UserTurnStrategies(
         start=[VADUserTurnStartStrategy()],
-        stop=[SpeechTimeoutUserTurnStopStrategy(user_speech_timeout=0.0, wait_for_transcript=False)],
+        stop=[SpeechTimeoutUserTurnStopStrategy(user_speech_timeout=0.0, wait_for_transcript=setting.bot)],
     )
-    pipeline = Pipeline(
-        [
-            transport.input(),
-            VADProcessor(vad_analyzer=SileroVADAnalyzer(params=setting.vad)),
-            UserTurnProcessor(user_turn_strategies=strategies),
-            Tones(reply_s, params.audio_out_sample_rate),
-            transport.output(),
-        ]
-    )
+    if setting.bot:
+        pipeline = pipeline_of(transport, setting.vad, UserTurnStrategies() if setting.smart else silence, reply_s)
+    else:
+        pipeline = Pipeline(
+            [
+                transport.input(),
+                VADProcessor(vad_analyzer=SileroVADAnalyzer(params=setting.vad)),
+                UserTurnProcessor(user_turn_strategies=silence),
+                Tones(reply_s, params.audio_out_sample_rate),
+                transport.output(),
+            ]
+        )
     worker = PipelineWorker(pipeline, params=params, idle_timeout_secs=None)
 
     @transport.event_handler("on_client_disconnected")
@@ -178,7 +180,7 @@ def app(setting: Setting, reply_s: float) -> FastAPI:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--setting", choices=tuple(SETTINGS), default="defaults")
+    parser.add_argument("--setting", choices=tuple(SETTINGS), default="bot")
     parser.add_argument("--reply-s", type=float, default=3.0, metavar="S")
     options = parser.parse_args()
     logger.remove()
