@@ -23,7 +23,7 @@ from torch import nn
 
 from ..columns import by_columns
 from ..identity import CodecIdentity, CodecIdentityError
-from .layers import Patches
+from .layers import CausalConv, Patches
 from .model import ModelConfigError, RvqCodec, RvqConfig
 from .shipped import SHIPPED
 
@@ -104,7 +104,7 @@ def load_checkpoint(path: Path = SHIPPED) -> Checkpoint:
         raise CheckpointError("mismatch", f"{path}: {error}") from error
     except MemoryError as error:
         raise CheckpointError("memory", f"{path}: not enough memory to load it; about 80 MB are needed") from error
-    by_columns(layer for layer in codec.modules() if isinstance(layer, nn.Linear | Patches))
+    by_columns(layer for layer in codec.modules() if isinstance(layer, nn.Linear | Patches | CausalConv))
     return Checkpoint(codec.eval().requires_grad_(False), identity)
 
 

@@ -1,5 +1,7 @@
 """Causal layers, and the state that lets them work through a signal piece by piece.
 
+A signal is [batch, steps, channels]: what a step holds lies together, as matrix products and norms read it.
+
 Every layer gives the same result for a whole sequence and for its pieces: what it needs of the past is kept per slot in
 a `SlotState`. Without one a layer starts from silence and keeps nothing.
 """
@@ -43,10 +45,10 @@ class SlotState:
         self._some = slots
 
     def read(self, owner: nn.Module, like: Tensor, length: int) -> Tensor:
-        """The last `length` steps that `owner` saw, shape [rows, channels of `like`, length]; zeros at first."""
+        """The last `length` steps that `owner` saw, shape [rows, length, channels of `like`]; zeros at first."""
         kept = self._kept.get(owner)
         if kept is None:
-            return like.new_zeros(len(like), like.shape[1], length)
+            return like.new_zeros(len(like), length, like.shape[2])
         return kept if self._some is None else kept[self._some]
 
     def write(self, owner: nn.Module, tail: Tensor) -> None:
@@ -118,14 +120,16 @@ def keep_rows(run: Tensor, new: Tensor, old: Tensor) -> Tensor:
 
 
 class CausalConv(nn.Conv1d):
-    """Convolution of stride 1 on [batch, channels, steps] that sees only the past."""
+    """Convolution of stride 1 on [batch, steps, channels] that sees only the past."""
 
     def __init__(self, inputs: int, outputs: int, width: int) -> None:
         super().__init__(inputs, outputs, width)
-        self._reach = width - 1
+        self._width = width
 
     def forward(self, x: Tensor, state: SlotState | None = None) -> Tensor:
-        return super().forward(_with_past(self, x, self._reach, state))
+        steps = x.shape[1]
+        x = _with_past(self, x, self._width - 1, state)
+        return _product(self, torch.cat([x[:, tap : tap + steps] for tap in range(self._width)], 2))
 
 
 class DepthwiseConv(nn.Conv1d):
@@ -136,20 +140,20 @@ class DepthwiseConv(nn.Conv1d):
         self._width = width
 
     def forward(self, x: Tensor, state: SlotState | None = None) -> Tensor:
+        steps = x.shape[1]
         x = _with_past(self, x, self._width - 1, state)
         if state is None:
-            return super().forward(x)
+            return super().forward(x.transpose(1, 2)).transpose(1, 2)
         # On the few steps of one frame these products cost a fifth of what the convolution's set-up does.
-        steps = x.shape[2] - self._width + 1
-        taps = self.weight[:, 0, :, None]
-        total = x[:, :, :steps] * taps[:, 0]
+        taps = self.weight[:, 0].t().contiguous()
+        total = x[:, :steps] * taps[0] if self.bias is None else torch.addcmul(self.bias, x[:, :steps], taps[0])
         for tap in range(1, self._width):
-            total = torch.addcmul(total, x[:, :, tap : tap + steps], taps[:, tap])
-        return total if self.bias is None else total + self.bias[:, None]
+            total = torch.addcmul(total, x[:, tap : tap + steps], taps[tap])
+        return total
 
 
 class Patches(nn.Conv1d):
-    """[batch, channels, steps] to [batch, outputs, steps / width]: every `width` steps become one.
+    """[batch, steps, channels] to [batch, steps / width, outputs]: every `width` steps become one.
 
     A convolution whose stride is its width is one matrix product, and taken as that it is twice as fast on a frame.
     """
@@ -159,22 +163,26 @@ class Patches(nn.Conv1d):
         self._width = width
 
     def forward(self, x: Tensor) -> Tensor:
-        batch, channels, steps = x.shape
-        patches = x.view(batch, channels, steps // self._width, self._width).transpose(1, 2).flatten(2)
-        return F.linear(patches, self.weight.flatten(1), self.bias).transpose(1, 2)
+        batch, steps, channels = x.shape
+        return _product(self, x.reshape(batch, steps // self._width, self._width * channels))
+
+
+def _product(layer: nn.Conv1d, x: Tensor) -> Tensor:
+    """What `layer` makes of [batch, steps, width * channels], the steps that it sees at a time one after the other."""
+    return F.linear(x, layer.weight.transpose(1, 2).flatten(1), layer.bias)
 
 
 def _with_past(layer: nn.Module, x: Tensor, reach: int, state: SlotState | None) -> Tensor:
     """`x` with the `reach` steps before it in front."""
     if state is None:
-        return F.pad(x, (reach, 0))
-    x = torch.cat((state.read(layer, x, reach), x), 2)
-    state.write(layer, x[:, :, -reach:])
+        return F.pad(x, (0, 0, reach, 0))
+    x = torch.cat((state.read(layer, x, reach), x), 1)
+    state.write(layer, x[:, -reach:])
     return x
 
 
 class ConvNextBlock(nn.Module):
-    """A causal ConvNeXt block (Liu et al., 2022, arXiv 2201.03545) on [batch, channels, steps].
+    """A causal ConvNeXt block (Liu et al., 2022, arXiv 2201.03545) on [batch, steps, channels].
 
     Depthwise convolution, norm over channels, expansion, GELU, projection, scaled residual.
     """
@@ -188,6 +196,5 @@ class ConvNextBlock(nn.Module):
         self.scale = nn.Parameter(torch.full((channels,), 0.1))
 
     def forward(self, x: Tensor, state: SlotState | None = None) -> Tensor:
-        y: Tensor = self.norm(self.depthwise(x, state).transpose(1, 2))
-        y = self.scale * self.project(F.gelu(self.expand(y)))
-        return x + y.transpose(1, 2)
+        y: Tensor = self.norm(self.depthwise(x, state))
+        return torch.addcmul(x, self.project(F.gelu(self.expand(y))), self.scale)

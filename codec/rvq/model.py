@@ -149,18 +149,19 @@ class Encoder(nn.Module):
         for block in self.coarse:
             x = block(x, state)
         latent: Tensor = self.leave(x)
-        return latent
+        return latent.transpose(1, 2)
 
     @torch.no_grad()
     def _features(self, samples: Tensor, state: SlotState | None) -> Tensor:
-        """[batch, features, HOPS * frames], each brought to a scale of about 1."""
+        """[batch, HOPS * frames, features], each brought to a scale of about 1."""
         before = _ANALYSIS - HOP
         if state is None:
             samples = F.pad(samples, (before, 0))
         else:
-            samples = torch.cat((state.read(self, samples[:, None], before)[:, 0], samples), 1)
-            state.write(self, samples[:, None, -before:])
-        magnitude = torch.fft.rfft(samples.unfold(1, _ANALYSIS, HOP) * self.window).abs()
+            samples = torch.cat((state.read(self, samples[..., None], before)[..., 0], samples), 1)
+            state.write(self, samples[:, -before:, None])
+        spectrum = torch.fft.rfft(samples.unfold(1, _ANALYSIS, HOP) * self.window)
+        magnitude = (spectrum.real.square() + spectrum.imag.square()).sqrt()  # half the time of `abs`
         level = magnitude.clamp_min(1e-3).log()
         cepstrum = torch.fft.irfft(level)[..., _QUEFRENCY]
         # A spectrum to the power of 0.8 has a sharper autocorrelation (Tolonen and Karjalainen, 2000).
@@ -168,7 +169,7 @@ class Encoder(nn.Module):
         correlation = correlation[..., _QUEFRENCY] / correlation[..., :1]
         loudness = ((magnitude @ self.bands).clamp_min(1e-4).log() + 3.0) / 3.0
         candidates = (*_highest_peak(cepstrum, 4.0), *_highest_peak(correlation, 2.0))
-        return torch.cat((loudness, cepstrum * 8.0, *candidates), -1).transpose(1, 2)
+        return torch.cat((loudness, cepstrum * 8.0, *candidates), -1)
 
 
 def _highest_peak(curve: Tensor, scale: float) -> tuple[Tensor, Tensor]:
@@ -196,10 +197,10 @@ class PitchBranch(nn.Module):
         self.leave = Patches(channels, HOPS)
 
     def forward(self, latent: Tensor, state: SlotState | None = None) -> Tensor:
-        x = F.silu(self.first(latent, state))
+        x = F.silu(self.first(latent.transpose(1, 2), state))
         x = x + F.silu(self.second(x, state))
         octaves: Tensor = self.leave(x).clamp(*_PITCH_OCTAVES)
-        return (octaves + _CENTRE_OCTAVE).transpose(1, 2).flatten(1)
+        return (octaves + _CENTRE_OCTAVE).flatten(1)
 
 
 class EnvelopeDecoder(nn.Module):
@@ -226,15 +227,14 @@ class EnvelopeDecoder(nn.Module):
         self.register_buffer("noise_matrix", envelope_matrix(_NOISE_KNOTS), persistent=False)
 
     def forward(self, latent: Tensor, state: SlotState | None = None) -> tuple[Tensor, Tensor]:
-        x: Tensor = self.enter(latent)
+        x: Tensor = self.enter(latent.transpose(1, 2))
         for block in self.coarse:
             x = block(x, state)
-        batch, _, frames = x.shape
-        x = self.up(x).view(batch, _COARSE, self._fine, frames).permute(0, 2, 3, 1)
-        x = x.reshape(batch, self._fine, _COARSE * frames)
+        batch, frames, _ = x.shape
+        x = self.up(x).view(batch, _COARSE * frames, self._fine)
         for block in self.fine:
             x = block(x, state)
-        knots = self.leave(self.norm(x.transpose(1, 2))).view(batch, HOPS * frames, _HARMONIC_KNOTS + _NOISE_KNOTS)
+        knots = self.leave(self.norm(x)).view(batch, HOPS * frames, _HARMONIC_KNOTS + _NOISE_KNOTS)
         # Speech lies around -35 dB; what is above 4 would be a burst of training gone astray.
         knots = (knots * 2.0 - 4.0).clamp(-12.0, 4.0)
         harmonic, noise = knots.split((_HARMONIC_KNOTS, _NOISE_KNOTS), -1)

@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn import functional as F
 
 SAMPLE_RATE: int = 24_000
 HOP: int = 240
@@ -132,8 +131,8 @@ def overlap_add(segments: Tensor) -> Tensor:
     """Segments [batch, hops, FFT], HOP apart, to a signal [batch, HOP * hops + TAIL]."""
     batch, hops, _ = segments.shape
     parts = -(-FFT // HOP)
-    split = F.pad(segments, (0, parts * HOP - FFT)).view(batch, hops, parts, HOP)
-    signal = split.new_zeros(batch, hops + parts - 1, HOP)
+    signal = segments.new_zeros(batch, hops + parts - 1, HOP)
     for part in range(parts):
-        signal[:, part : part + hops] += split[:, :, part]
+        piece = segments[..., part * HOP : (part + 1) * HOP]
+        signal[:, part : part + hops, : piece.shape[-1]] += piece
     return signal.flatten(1)

@@ -12,11 +12,11 @@ from codec.rvq.layers import Patches
 
 
 def test_values_and_shapes_stay_and_weights_of_one_input_lie_together() -> None:
-    for layer, x in ((nn.Linear(6, 4), torch.randn(3, 6)), (Patches(3, 5, 2), torch.randn(2, 3, 8))):
+    for layer, x in ((nn.Linear(6, 4), torch.randn(3, 6)), (Patches(3, 5, 2), torch.randn(2, 8, 3))):
         laid = copy.deepcopy(layer)
         by_columns([laid])
         assert torch.equal(laid.weight, layer.weight)
-        assert laid.weight.flatten(1).t().is_contiguous()
+        assert laid.weight.permute(*reversed(range(layer.weight.dim()))).is_contiguous()
         torch.testing.assert_close(laid(x), layer(x))
 
 
