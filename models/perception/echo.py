@@ -195,6 +195,8 @@ class EchoDetector:
         self.reference = Reference()
         self.lag: int | None = None
         """Samples by which the echo lies behind the reference, once that is known."""
+        self.vain = False
+        """Whether the newest window was compared at every lag and was like the reference at none."""
         self._usual = LEAST_USUAL
         self._candidate: int | None = None
         self._agreed = 0
@@ -210,6 +212,7 @@ class EchoDetector:
         0 as long as no lag has been found at which it does so again and again. Without `search` none is looked for,
         which costs far more than to compare at the lag that is known.
         """
+        self.vain = False
         start = end - (BLOCK + LATEST) * TICKS_PER_SAMPLE
         played, begins = self.reference.coarse(start)
         if float(np.dot(played, played)) < _QUIET * len(played):
@@ -228,7 +231,7 @@ class EchoDetector:
         near = start // TICKS_PER_SAMPLE + LATEST - begins - COARSE * _roughly(_fourth(x), played)
         lag, alike = self._best(x, start, near - 2 * COARSE, near + 2 * COARSE)
         if alike < ALIKE:
-            self._candidate = None
+            self._candidate, self.vain = None, True
         elif self._candidate is not None and abs(lag - self._candidate) <= NEAR:
             self._agreed += 1
             self._candidate = lag

@@ -60,7 +60,7 @@ SLICE: Ticks = TICK_RATE // 10
 
 FEW = 2
 """Sessions up to which every stretch of audio is taken as it comes."""
-GATHER = 0.016
+GATHER = 0.024
 """Seconds for which the intake of more sessions gathers before it looks: a window costs a third in a batch of 16, and
 each look wakes two threads. A hold comes half of that later."""
 
@@ -76,6 +76,8 @@ ECHO_LEVEL = -60.0
 SELDOM: Ticks = 4 * WINDOW_TICKS
 """How often an echo is looked for while the user has the floor. It decides nothing then, but where the agent was cut
 for its own echo, the rest of that is what it is known by the next time."""
+VAIN = 3
+"""Searches for that in which nothing was like it, one after the other, until the user is taken for who speaks."""
 NO_SPEECH = 0.1
 """Probability below which a window counts as one without speech."""
 FLOORS_APART = 3.0
@@ -179,6 +181,10 @@ class _Ear:
     """Whether the user has the floor; written by the event loop alone."""
     searched: Ticks = 0
     """The newest window in which an echo was looked for."""
+    vain: int = 0
+    """Searches one after the other in which nothing was like the agent, since the floor was given or taken."""
+    floor_then: bool = False
+    """`floor_taken` in the newest window that an echo could be looked for in."""
     likeness: float = 0.0
     """Of the newest window that could be compared."""
     floor: NoiseFloor = field(default_factory=NoiseFloor)
@@ -462,7 +468,7 @@ class EmbeddedPerception:
             with self._changed:
                 while not (self._busy or listening or self._stopping):
                     self._changed.wait()
-            if len(self._ears) > FEW:
+            if len(self._ears) > FEW and not listening:
                 time.sleep(GATHER)
             with self._changed:
                 if self._stopping:
@@ -570,11 +576,7 @@ class EmbeddedPerception:
                 # The agent is held for speech and for sounds. Nothing is looked for in the noise of a room, which is
                 # there all the time.
                 counts = speech or ear.floor.stands_out(level + FLOORS_APART, hiss + FLOORS_APART, ear.window)
-                if ear.floor_taken and start - ear.searched < SELDOM:
-                    counts = False
-                if counts:
-                    ear.searched = start
-                ear.likeness = self._echo(ear, counts)
+                ear.likeness = self._echo(ear, counts and self._worth(ear, start))
             elif not speech:
                 ear.likeness = 0.0
             # Else the detector has not forgotten yet what it heard before, and what that was holds for it too.
@@ -593,6 +595,16 @@ class EmbeddedPerception:
         probabilities[heard] = self._detector.detect(sound[heard] if len(heard) < len(ears) else sound, states)
         each: list[float] = probabilities.tolist()
         return each
+
+    @staticmethod
+    def _worth(ear: _Ear, start: Ticks) -> bool:
+        """Whether an echo is to be looked for in the window at `start`: in every one as long as there is something like
+        it, else in every second."""
+        if ear.floor_then is not ear.floor_taken:
+            ear.floor_then, ear.vain = ear.floor_taken, 0
+        if not ear.floor_taken:
+            return ear.vain == 0 or start - ear.searched >= 2 * WINDOW_TICKS
+        return ear.vain < VAIN and start - ear.searched >= SELDOM
 
     def _echo(self, ear: _Ear, search: bool) -> float:
         """How much the window that was just looked at is like what the agent said a moment before.
@@ -616,7 +628,11 @@ class EmbeddedPerception:
         begins = ear.window - BLOCK * TICKS_PER_SAMPLE
         if begins < ear.track.oldest or not ear.echo.wanted(ear.window, search=search):
             return 0.0
-        return round(ear.echo.likeness(ear.track.read(begins, ear.window), ear.window, search=search), 3)
+        likeness = ear.echo.likeness(ear.track.read(begins, ear.window), ear.window, search=search)
+        if search:
+            ear.searched = ear.window - WINDOW_TICKS
+            ear.vain = ear.vain + 1 if ear.echo.vain else 0
+        return round(likeness, 3)
 
     # --- answers -----------------------------------------------------------------------------------------------------
 

@@ -33,9 +33,16 @@ def keys(seed: Tensor, frame: Tensor, streams: int) -> Tensor:
 def gumbel(key: Tensor, tokens: Tensor) -> Tensor:
     """Standard Gumbel noise, float32 [batch, n], for the `keys` of one stream, int32 [batch].
 
-    `tokens` int64: which tokens it is for, [n] the same for all rows or [batch, n].
+    `tokens` int64, 0..2**31-1: which tokens it is for, [n] the same for all rows or [batch, n].
     """
-    return _noise(key, _int32(tokens * _TOKEN))
+    device = key.device
+    token, first, second = (_number(_signed(factor), device) for factor in (_TOKEN, *_MIX))
+    x = key.unsqueeze(1) ^ tokens.int() * token
+    x = (x ^ _shift(x, 16)) * first
+    x = (x ^ _shift(x, 15)) * second
+    # The mixer's last step, `x ^ _shift(x, 16)`, leaves the upper bits as they are.
+    x = _shift(x, 32 - _BITS)
+    return torch.index_select(_quantiles(device), 0, x.flatten()).view(x.shape)
 
 
 def sample(logits: Tensor, key: Tensor, *, temperature: float = 1.0, top_k: int = 0) -> Tensor:
@@ -46,22 +53,12 @@ def sample(logits: Tensor, key: Tensor, *, temperature: float = 1.0, top_k: int 
     # `max` and not `argmax`: on a CPU it is three times as fast.
     if temperature <= 0:
         return logits.max(-1).indices
-    scores = logits.float() / temperature
-    hashes = _hashes(logits.shape[-1], logits.device)
+    scores, tokens = logits.float(), torch.arange(logits.shape[-1], device=logits.device)
     if 0 < top_k < logits.shape[-1]:
-        values, indices = scores.topk(top_k, dim=-1, sorted=False)
-        noisy = values + _noise(key, torch.index_select(hashes, 0, indices.flatten()).view(indices.shape))
-        return indices.gather(-1, noisy.max(-1, keepdim=True).indices)[:, 0]
-    return (scores + _noise(key, hashes)).max(-1).indices
-
-
-def _noise(key: Tensor, hashes: Tensor) -> Tensor:
-    first, second = (_number(_signed(factor), key.device) for factor in _MIX)
-    x = key[:, None] ^ hashes
-    x = (x ^ _shift(x, 16)) * first
-    x = (x ^ _shift(x, 15)) * second
-    x = _shift(x ^ _shift(x, 16), 32 - _BITS)
-    return torch.index_select(_quantiles(key.device), 0, x.flatten()).view(x.shape)
+        scores, tokens = scores.topk(top_k, dim=-1, sorted=False)
+    # Noise times temperature, as it were logits divided by it.
+    chosen = torch.add(scores, gumbel(key, tokens), alpha=temperature).max(-1, keepdim=True).indices
+    return tokens.expand_as(scores).gather(-1, chosen).squeeze(1)
 
 
 def _signed(value: int) -> int:
@@ -83,11 +80,6 @@ def _int32(x: Tensor) -> Tensor:
 def _shift(x: Tensor, bits: int) -> Tensor:
     """Logical shift to the right: torch's is arithmetic."""
     return (x >> _number(bits, x.device)) & _number((1 << (32 - bits)) - 1, x.device)
-
-
-@lru_cache(maxsize=32)
-def _hashes(count: int, device: torch.device) -> Tensor:
-    return _int32(torch.arange(count, device=device) * _TOKEN)
 
 
 @lru_cache(maxsize=8)

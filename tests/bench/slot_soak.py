@@ -34,7 +34,6 @@ from models.slots.model import SlotModel
 from models.workers.engine import WorkerEngine
 from models.workers.host import Built
 from models.workers.process import ProcessLaunch
-from server.metrics import PERIOD
 from sessions.core.config import SessionConfig
 from sessions.core.events import DuplexFrame, EngineFailed, Event
 from sessions.core.fence import Fence
@@ -45,6 +44,8 @@ RATE = 24_000
 WARM = 2.0
 """Seconds at the beginning that are not judged: first steps allocate."""
 LAG = 0.005
+PERIOD = 0.01
+"""Seconds between two looks at the loop."""
 OTHERS = 0.1
 """Cores of other work up to which a figure is judged."""
 
@@ -102,7 +103,7 @@ def build(slots: int, progress: object) -> Built:
 
 
 class Lags:
-    """How late the event loop gets to a timer of 10 ms until `stop`, in seconds. A server keeps a minute."""
+    """How late the event loop gets to a timer until `stop`, in seconds. A server looks less often."""
 
     def __init__(self) -> None:
         self.all: list[float] = []

@@ -32,13 +32,12 @@ class DepthLayer(nn.Module):
         self.gating = nn.ModuleList(Gated(width, config.hidden) for _ in range(sets))
 
     def forward(self, x: Tensor, weights: int, place: int, cache: Tensor) -> Tensor:
-        """x [batch, dimension], the `place`th of the frame; `cache` [2, batch, heads, codebooks, head] gets its key."""
-        batch, width = x.shape
-        projected = self.in_projs[weights](self.norm1(x)).view(batch, 3, self.heads, -1)
-        cache[:, :, :, place] = projected[:, 1:].transpose(0, 1)
-        keys, values = cache[:, :, :, : place + 1].unbind(0)
-        mixed = F.scaled_dot_product_attention(projected[:, 0, :, None], keys, values)
-        x = x + self.out_projs[weights](mixed.reshape(batch, width))
+        """x [batch, dimension], the `place`th of the frame; `cache` [batch, codebooks, 2, heads, head] gets its key."""
+        query, new = self.in_projs[weights](self.norm1(x)).unflatten(1, (3, self.heads, -1)).split([1, 2], dim=1)
+        cache.select(1, place).copy_(new)
+        keys, values = cache.narrow(1, 0, place + 1).permute(2, 0, 3, 1, 4).unbind(0)
+        mixed = F.scaled_dot_product_attention(query.transpose(1, 2), keys, values)
+        x = x + self.out_projs[weights](mixed.flatten(1))
         out: Tensor = x + self.gating[weights](self.norm2(x))
         return out
 
@@ -68,13 +67,13 @@ class DepthTransformer(nn.Module):
     def forward(self, hidden: Tensor, text: Tensor, draw: Draw) -> Tensor:
         """hidden [batch, temporal dimension], text int64 [batch]; returns codes int64 [batch, agent codebooks]."""
         depth, batch = self.config, hidden.shape[0]
-        projected = self.inputs(hidden).view(batch, -1, depth.dimension)
+        projected = self.inputs(hidden).unflatten(1, (-1, depth.dimension)).unbind(1)
         head = depth.dimension // depth.heads
-        caches = hidden.new_empty(depth.layers, 2, batch, depth.heads, self.agent, head)
+        caches = hidden.new_empty(depth.layers, batch, self.agent, 2, depth.heads, head)
         codes: list[Tensor] = []
         for place, weights in enumerate(depth.schedule):
             said = self.text_emb(text) if place == 0 else self.emb[place - 1](codes[-1])
-            x = projected[:, 0 if depth.shared_input else weights] + said
+            x = projected[0 if depth.shared_input else weights] + said
             for layer, cache in zip(self.layers, caches, strict=True):
                 x = layer(x, weights, place, cache)
             codes.append(draw(self.linears[place](x), place))

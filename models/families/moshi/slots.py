@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -161,13 +161,15 @@ class MoshiSlots:
 
         hidden, logits = self.lm(tokens[..., None], self.streams)
         hidden, logits = hidden[:, 0], logits[:, 0]
-        noise = keys(self._seed, position, 1 + agent)
+        noise = keys(self._seed, position, 1 + agent).unbind(0)
         text = self._draw(logits, TEXT_STREAM, noise)
         text = torch.where(hush, self._quiet[0], text)
         text = torch.where(kept[:, 0], there[:, 0], text)
 
+        given_codes = list(zip(kept.unbind(1), there.unbind(1), strict=True))[1:]
+
         def draw(logits: Tensor, codebook: int) -> Tensor:
-            return torch.where(kept[:, codebook + 1], there[:, codebook + 1], self._draw(logits, codebook + 1, noise))
+            return torch.where(*given_codes[codebook], self._draw(logits, codebook + 1, noise))
 
         said = self.lm.depth(hidden, text, draw)
         said = torch.where(hush[:, None] & ~kept[:, 1:], self._quiet[1:], said)
@@ -202,7 +204,7 @@ class MoshiSlots:
         recorded = record(function, *given, *kept)
         self._recorded = lambda heard, run, hush, given: recorded(heard, run, hush, *given, *kept)
 
-    def _draw(self, logits: Tensor, stream: int, noise: Tensor) -> Tensor:
+    def _draw(self, logits: Tensor, stream: int, noise: Sequence[Tensor]) -> Tensor:
         s = self._sampling
         if stream == TEXT_STREAM:
             return sample(logits, noise[stream], temperature=s.text_temperature, top_k=s.text_top_k)
