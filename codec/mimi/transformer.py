@@ -60,7 +60,7 @@ class RMSNorm(nn.Module):
         self.alpha = nn.Parameter(torch.ones(dimension))
         self.epsilon = epsilon
         self._dimension = dimension
-        self._floor = torch.tensor(epsilon, device="cpu")
+        self._floor = torch.tensor(epsilon, dtype=torch.float32, device="cpu")
 
     def forward(self, x: Tensor) -> Tensor:
         if x.device.type != "cpu":
