@@ -60,9 +60,11 @@ SLICE: Ticks = TICK_RATE // 10
 
 FEW = 2
 """Sessions up to which every stretch of audio is taken as it comes."""
-GATHER = 0.024
-"""Seconds for which the intake of more sessions gathers before it looks: a window costs a third in a batch of 16, and
-each look wakes two threads. A hold comes half of that later."""
+BATCH = 10
+"""Windows of a batch in which one costs less than half of what it does alone; each look wakes two threads besides."""
+GATHER = (0.016, 0.028)
+"""Seconds at least and at most from one look of the intake of more sessions to the next, in which such a batch gathers:
+the most is nearly a window. A hold comes half of that later."""
 
 PLAIN_SILENCE = -66.0
 """Level in dBFS (RMS) below which a window behind `CALM` others without speech is not looked at: an amplitude of 16
@@ -464,12 +466,13 @@ class EmbeddedPerception:
     def _listen(self) -> None:
         listening: set[_Ear] = set()
         """Ears with a whole window that was not looked at yet."""
+        looked = 0.0
         while True:
             with self._changed:
                 while not (self._busy or listening or self._stopping):
                     self._changed.wait()
             if len(self._ears) > FEW and not listening:
-                time.sleep(GATHER)
+                time.sleep(max(0.0, looked + _gather(len(self._ears)) - time.monotonic()))
             with self._changed:
                 if self._stopping:
                     return
@@ -486,6 +489,7 @@ class EmbeddedPerception:
             # One window of everybody, then the inboxes again: a session that appends a minute at once delays the
             # others' windows by a batch, not by a minute's worth.
             if due := [ear for ear in listening if ear.open and self._due(ear)]:
+                looked = time.monotonic()
                 self._look(due)
             with self._changed:
                 resting = {ear for ear in listening if not (ear.open and self._due(ear))}
@@ -651,6 +655,12 @@ class EmbeddedPerception:
 
     def _ending(self, job: _Job) -> Event:
         return EndOfTurnProbability(job.request, job.span.end, self._turns.probability(job.samples))
+
+
+def _gather(sessions: int) -> float:
+    """Seconds in which so many sessions fill a batch, as far as they can be waited for."""
+    least, most = GATHER
+    return max(least, min(most, BATCH * WINDOW_TICKS / TICK_RATE / sessions))
 
 
 def _work(queue: FairQueue[_Job], answer: Callable[[_Job], Event]) -> None:
