@@ -66,7 +66,7 @@ class RMSNorm(nn.Module):
         if x.device.type != "cpu":
             return F.rms_norm(x.float(), self.alpha.shape, self.alpha.float(), self.epsilon).to(x.dtype)
         # The same in half the time: there `rms_norm` is no operation of its own but eleven small ones.
-        norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float32)
+        norm = torch.linalg.vector_norm(x.float(), dim=-1, keepdim=True)
         scale = torch.addcmul(self._floor, norm, norm, value=1 / self._dimension).rsqrt()
         return (x * scale * self.alpha).to(x.dtype)
 

@@ -63,8 +63,9 @@ FEW = 2
 BATCH = 10
 """Windows of a batch in which one costs less than half of what it does alone; each look wakes two threads besides."""
 GATHER = (0.016, 0.028)
-"""Seconds at least and at most from one look of the intake of more sessions to the next, in which such a batch gathers:
-the most is nearly a window. A hold comes half of that later."""
+"""Seconds at least and at most from one time that the intake of more sessions takes what came to the next: in them such
+a batch gathers, and the most is nearly a window. A hold comes half of that later; who asks for a transcript or whether
+a turn is over does not wait for it."""
 
 PLAIN_SILENCE = -66.0
 """Level in dBFS (RMS) below which a window behind `CALM` others without speech is not looked at: an amplitude of 16
@@ -241,6 +242,8 @@ class EmbeddedPerception:
         self._ears: dict[str, _Ear] = {}
         self._busy: set[_Ear] = set()
         """Ears with something in the inbox."""
+        self._asked = threading.Event()
+        """Somebody waits for an answer: what came is taken at once."""
         self._stopping = False
         self._denoiser = denoiser
         self._unprepared: queue.SimpleQueue[_Ear | None] = queue.SimpleQueue()
@@ -358,9 +361,11 @@ class EmbeddedPerception:
 
     def transcribe(self, session: str, request: Transcribe) -> None:
         self._command(session, request)
+        self._asked.set()
 
     def assess(self, session: str, request: AssessTurn) -> None:
         self._command(session, request)
+        self._asked.set()
 
     def cancel(self, session: str, request: int) -> None:
         """See `PerceptionPort`. An answer that is being handed over at this moment may still arrive."""
@@ -392,6 +397,7 @@ class EmbeddedPerception:
             self._ears.clear()
             self._busy.clear()
             self._changed.notify_all()
+        self._asked.set()
         self._utterances.close()
         self._endings.close()
         self._unprepared.put(None)
@@ -466,13 +472,16 @@ class EmbeddedPerception:
     def _listen(self) -> None:
         listening: set[_Ear] = set()
         """Ears with a whole window that was not looked at yet."""
-        looked = 0.0
+        taken = 0.0
         while True:
             with self._changed:
                 while not (self._busy or listening or self._stopping):
                     self._changed.wait()
-            if len(self._ears) > FEW and not listening:
-                time.sleep(max(0.0, looked + _gather(len(self._ears)) - time.monotonic()))
+            sessions = len(self._ears)
+            if sessions > FEW and not listening:
+                self._asked.wait(max(0.0, taken + _gather(sessions) - time.monotonic()))
+            self._asked.clear()
+            taken = time.monotonic()
             with self._changed:
                 if self._stopping:
                     return
@@ -489,7 +498,6 @@ class EmbeddedPerception:
             # One window of everybody, then the inboxes again: a session that appends a minute at once delays the
             # others' windows by a batch, not by a minute's worth.
             if due := [ear for ear in listening if ear.open and self._due(ear)]:
-                looked = time.monotonic()
                 self._look(due)
             with self._changed:
                 resting = {ear for ear in listening if not (ear.open and self._due(ear))}
@@ -603,7 +611,7 @@ class EmbeddedPerception:
     @staticmethod
     def _worth(ear: _Ear, start: Ticks) -> bool:
         """Whether an echo is to be looked for in the window at `start`: in every one as long as there is something like
-        it, else in every second."""
+        it, else in every second; while the user has the floor see `SELDOM` and `VAIN`."""
         if ear.floor_then is not ear.floor_taken:
             ear.floor_then, ear.vain = ear.floor_taken, 0
         if not ear.floor_taken:

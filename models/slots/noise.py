@@ -53,9 +53,10 @@ def sample(logits: Tensor, key: Tensor, *, temperature: float = 1.0, top_k: int 
     # `max` and not `argmax`: on a CPU it is three times as fast.
     if temperature <= 0:
         return logits.max(-1).indices
-    scores, tokens = logits.float(), torch.arange(logits.shape[-1], device=logits.device)
     if 0 < top_k < logits.shape[-1]:
-        scores, tokens = scores.topk(top_k, dim=-1, sorted=False)
+        scores, tokens = logits.float().topk(top_k, dim=-1, sorted=False)
+    else:
+        scores, tokens = logits.float(), torch.arange(logits.shape[-1], device=logits.device)
     # Noise times temperature, as it were logits divided by it.
     chosen = torch.add(scores, gumbel(key, tokens), alpha=temperature).max(-1, keepdim=True).indices
     return tokens.expand_as(scores).gather(-1, chosen).squeeze(1)

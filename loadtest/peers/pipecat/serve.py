@@ -1,14 +1,14 @@
-"""A Pipecat bot with fake models, to be loaded as Talkover is: `python serve.py --setting defaults --reply-s 3`.
+"""A Pipecat bot with fake models, to be loaded as Talkover is: `python serve.py --setting bot --reply-s 3`.
 
 Speech detection is Pipecat's own analyzer with the Silero model; a turn ends with it, as with `server_vad`. The model
 that answers is a tone, another one for each reply, handed over as fast as the pipeline takes it. Runs in Pipecat's own
 environment and imports nothing of Talkover. Prints its port.
 
 Settings: `bot` is the pipeline that Pipecat's generator writes for a telephone or browser bot, with services in it that
-take no time, and everything at its defaults but that silence ends a turn; in `smart-turn` the default does, which runs
-a model of its own. `bare` has nothing but transport, speech detection, turns and the tone. `fastest` is `bare` at 8 kHz
-for a telephone call, so that nothing is resampled, with pieces of 20 ms, and takes a tenth of a second of speech for an
-interruption.
+take no time, and everything at its defaults but turns: speech begins one and silence ends it. In `smart-turn` they are
+at their defaults too, and a model of Pipecat's own ends them. `bare` has nothing but transport, speech detection, turns
+and the tone. `fastest` is `bare` at 8 kHz for a telephone call, so that nothing is resampled, with pieces of 20 ms, and
+takes a tenth of a second of speech for an interruption.
 """
 
 from __future__ import annotations

@@ -135,6 +135,18 @@ def test_silence_is_like_nothing() -> None:
 # --- the reference -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(("heard", "vain"), [("agent", False), ("user", True), ("after silence", False)])
+def test_a_search_is_vain_where_something_was_played_and_nothing_is_like_it(heard: str, vain: bool) -> None:
+    detector = EchoDetector()
+    played = agent(2.0) if heard != "after silence" else np.zeros(2 * RATE, np.int16)
+    detector.reference.play(0, played.tobytes(), RATE)
+    sound = user(2.0) if heard != "agent" else agent(2.0)
+    loudest = max(range(BLOCK, 2 * RATE, HOP), key=lambda end: np.std(sound[end - BLOCK : end].astype(np.float64)))
+    block = (sound[loudest - BLOCK : loudest] / 32768).astype(np.float32)
+    detector.likeness(block, loudest * TICKS_PER_SAMPLE)
+    assert detector.vain is vain
+
+
 def counting(first: int, count: int) -> bytes:
     return np.arange(first, first + count).astype("<i2").tobytes()
 

@@ -17,7 +17,18 @@ from numpy.typing import NDArray
 from models.perception.asr import LanguageUnsupported, Recognition, TimedWord
 from models.perception.denoise import DELAY, HOP, Suppressor
 from models.perception.echo import EchoDetector
-from models.perception.perception import CALM, SELDOM, WINDOW_TICKS, EmbeddedPerception, _Ear, _Feed
+from models.perception.perception import (
+    CALM,
+    FEW,
+    GATHER,
+    SELDOM,
+    VAIN,
+    WINDOW_TICKS,
+    EmbeddedPerception,
+    _Ear,
+    _Feed,
+    _gather,
+)
 from models.perception.track import InputTrack
 from models.perception.vad import WINDOW, SpeechState
 from models.remote.errors import RemoteError
@@ -255,6 +266,43 @@ def test_an_echo_is_seldom_looked_for_while_the_user_has_the_floor(rig: Rig, mon
         events.until(SpeechProbability, before + 12)
         assert Searches.made.count(True) == expected
     rig.perception.floor("nobody", True)
+
+
+def test_an_echo_looked_for_in_vain_is_looked_for_less_often() -> None:
+    ear = _Ear("s", Events(), InputTrack(SECOND))
+    worth = EmbeddedPerception._worth
+    assert worth(ear, 0)
+    ear.vain, ear.searched = 1, 10 * WINDOW_TICKS
+    assert not worth(ear, 11 * WINDOW_TICKS)
+    assert worth(ear, 12 * WINDOW_TICKS)
+    # Who takes the floor may have cut the agent by its own echo: that is looked for anew, some times.
+    ear.vain, ear.floor_taken = VAIN + 1, True
+    assert not worth(ear, ear.searched + SELDOM - 1)
+    assert worth(ear, ear.searched + SELDOM)
+    ear.vain = VAIN - 1
+    assert worth(ear, ear.searched + SELDOM)
+    ear.vain = VAIN
+    assert not worth(ear, ear.searched + 10 * SELDOM)
+    ear.floor_taken = False
+    assert worth(ear, ear.searched + WINDOW_TICKS)
+
+
+def test_the_intake_gathers_until_a_batch_is_full_within_bounds() -> None:
+    least, most = GATHER
+    assert _gather(FEW + 1) == most < WINDOW / 16_000
+    assert least < _gather(15) < most
+    assert _gather(100) == least
+
+
+def test_who_asks_does_not_wait_for_others(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("models.perception.perception.GATHER", (10 * PATIENCE, 10 * PATIENCE))
+    events = [rig.open(f"s{number}") for number in range(FEW + 1)]
+    for number in range(FEW + 1):
+        rig.feed(0.5, session=f"s{number}")
+    rig.perception.transcribe("s0", Transcribe(1, 0, SECOND // 2))
+    events[0].until(Transcript)
+    rig.perception.assess("s1", AssessTurn(2, 0, SECOND // 2))
+    events[1].until(EndOfTurnProbability)
 
 
 def test_windows_of_many_sessions_go_through_together_and_states_do_not_mix() -> None:
