@@ -50,6 +50,6 @@ def test_late_ticks_are_the_hosts_where_each_would_have_been_in_time_without_it(
 
 def test_a_tick_that_was_held_up_holds_up_the_next_and_neither_counts_without_the_host() -> None:
     held = [Tick(0.0, 0.08, 0.04, 0.04, 0.0), Tick(0.08, 0.16, 0.13, 0.04, 0.09), Tick(0.21, 0.24, 0.04, 0.04, 0.0)]
-    assert late_without_host(held, 0.08) == 0
+    assert late_without_host(held) == 0
     slow = [Tick(0.0, 0.08, 0.04, 0.04, 0.0), Tick(0.08, 0.16, 0.13, 0.13, 0.0), Tick(0.21, 0.24, 0.04, 0.04, 0.0)]
-    assert late_without_host(slow, 0.08) == 2
+    assert late_without_host(slow) == 2
